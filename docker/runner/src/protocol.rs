@@ -1,0 +1,154 @@
+//! The two JSON files that cross the container's border, and where everything is mounted.
+//!
+//! The worker writes [`REQUEST_FILE`] before the start. The runner writes [`OUTCOME_FILE`] last, after it has killed
+//! every other process in the container, so a submission cannot change it afterwards. Even so the worker treats it as
+//! hostile input: it is read through the collector, with a size cap.
+
+use serde::{Deserialize, Serialize};
+
+/// Read-only folder with the request and the submission.
+pub const IN_DIR: &str = "/in";
+/// The submitted source, inside [`IN_DIR`].
+pub const SUBMISSION_FILE: &str = "/in/submission.py";
+/// The [`Request`] as JSON, inside [`IN_DIR`].
+pub const REQUEST_FILE: &str = "/in/request.json";
+/// Read-only folder with the problems directory of reference-kernels.
+pub const PROBLEMS_DIR: &str = "/problems";
+/// Read-only folder with the report that an export reads.
+pub const REPORT_DIR: &str = "/report";
+/// The only writable mount.
+pub const OUT_DIR: &str = "/out";
+/// The [`Outcome`] as JSON, relative to [`OUT_DIR`].
+pub const OUTCOME_FILE: &str = "outcome.json";
+/// The report, relative to [`OUT_DIR`].
+pub const REPORT_FILE: &str = "profile/profile.ncu-rep";
+/// What the evaluator wrote to `POPCORN_FD`, relative to [`OUT_DIR`].
+pub const POPCORN_LOG_FILE: &str = "popcorn.log";
+/// Standard output of the warm-up and the capture, relative to [`OUT_DIR`].
+pub const STDOUT_FILE: &str = "stdout.txt";
+/// Standard error of the warm-up and the capture, relative to [`OUT_DIR`].
+pub const STDERR_FILE: &str = "stderr.txt";
+/// The text export, relative to [`OUT_DIR`] of the export container.
+pub const DETAILS_TEXT_FILE: &str = "ncu-details.txt";
+/// The CSV export, relative to [`OUT_DIR`] of the export container.
+pub const DETAILS_CSV_FILE: &str = "ncu-details.csv";
+/// Where the evaluator's folder is assembled: on the container's tmpfs.
+pub const WORK_DIR: &str = "/tmp/work";
+
+/// What one container has to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "task", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Profile one shape.
+    Capture(CaptureRequest),
+    /// Turn a report into text and CSV; needs no GPU.
+    Export(ExportRequest),
+}
+
+/// Profile one shape of one problem.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureRequest {
+    /// The files of the evaluator's folder.
+    pub files: Vec<TaskFile>,
+    /// Name of the evaluator in that folder, for example `eval.py`.
+    pub main: String,
+    /// The shape as the evaluator reads it: the one line of `cases.txt`.
+    pub spec: String,
+    /// `ncu` and its options, up to but not including the program it runs.
+    pub ncu: Vec<String>,
+    /// Whether to restrict the file system and TCP with Landlock.
+    pub landlock: bool,
+    /// Limit of the import outside the profiler, in seconds.
+    pub warmup_timeout_secs: u64,
+    /// Limit of the capture, in seconds.
+    pub capture_timeout_secs: u64,
+    /// How much of stdout, of stderr and of the evaluator's log is kept, in bytes each.
+    pub max_stream_bytes: u64,
+}
+
+/// One file of the evaluator's folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskFile {
+    /// Its plain name in the evaluator's folder.
+    pub name: String,
+    /// Path relative to [`PROBLEMS_DIR`]; `None` is the submission.
+    pub source: Option<String>,
+}
+
+/// Make both exports of `/report/profile.ncu-rep`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportRequest {
+    /// `ncu` with the options that print the report as text.
+    pub text: Vec<String>,
+    /// `ncu` with the options that print the report as CSV.
+    pub csv: Vec<String>,
+    /// Whether to restrict the file system and TCP with Landlock.
+    pub landlock: bool,
+    /// Limit of each export, in seconds.
+    pub timeout_secs: u64,
+    /// Largest size of each export, in bytes; a longer one is a failure.
+    pub max_bytes: u64,
+}
+
+/// What happened, in the runner's words.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// First line of the runner's own trouble (a file it could not copy, say); `None` when it did its work.
+    pub error: Option<String>,
+    /// What Landlock really enforces on this kernel.
+    pub landlock: LandlockState,
+    /// Version line of `ncu --version`, where it could be had.
+    pub ncu_version: Option<String>,
+    /// Versions found in the image, by name (`python`, `torch`, `cuda`, `triton`, `gpu`, `driver`).
+    pub versions: std::collections::BTreeMap<String, String>,
+    /// The steps that were run, in order.
+    pub steps: Vec<Step>,
+    /// Bytes seen and kept of each stream.
+    pub streams: std::collections::BTreeMap<String, StreamStats>,
+    /// How often the kernel killed a process for the container's memory limit.
+    pub oom_kills: u64,
+}
+
+/// Whether the restrictions of Landlock are in force.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LandlockState {
+    /// Switched off by the operator.
+    #[default]
+    Off,
+    /// Everything asked for is enforced.
+    Full,
+    /// The kernel enforces a part (an older ABI).
+    Partial,
+    /// The kernel has no Landlock.
+    Unavailable,
+}
+
+/// One program that the runner ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// `warmup`, `capture`, `text` or `csv`.
+    pub name: String,
+    /// The command line.
+    pub argv: Vec<String>,
+    /// Exit code; `None` when a signal ended it.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Whether the runner ended it at its limit.
+    pub timed_out: bool,
+    /// Wall time in seconds.
+    pub seconds: f64,
+}
+
+/// How much of a stream was seen and kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamStats {
+    /// Bytes that the program wrote.
+    pub bytes_seen: u64,
+    /// Bytes that are in the file, without the line that marks a cut.
+    pub bytes_kept: u64,
+}

@@ -1,0 +1,153 @@
+//! The `ncu` command lines, built from typed values and from nothing else.
+
+use std::fmt;
+
+use super::options::{KernelNameBase, OperatorOptions, RequestOptions};
+use ncu_runner::protocol;
+
+/// Name of the push/pop range in which every evaluator calls the submission.
+pub const NVTX_RANGE: &str = "custom_kernel";
+
+/// The capture of one shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptureCommand {
+    /// Path of `ncu` in the container, or its name on the path.
+    pub ncu: String,
+    /// Launches in the report.
+    pub launch_count: u32,
+    /// `--launch-skip`.
+    pub launch_skip: Option<u32>,
+    /// `--launch-skip-before-match`.
+    pub launch_skip_before_match: Option<u32>,
+    /// `--kernel-name-base`.
+    pub kernel_name_base: Option<KernelNameBase>,
+    /// `--kernel-name`.
+    pub kernel_name: Option<String>,
+    /// `--kernel-id`.
+    pub kernel_id: Option<String>,
+}
+
+impl CaptureCommand {
+    /// What an operator's and a request's options come to for one problem; a request's own choice goes first.
+    #[must_use]
+    pub fn new(ncu: &str, problem_dir: &str, operator: &OperatorOptions, request: &RequestOptions) -> Self {
+        // ncu takes --kernel-name and --kernel-id as a union, so an operator's id would widen a request's name filter.
+        let kernel_id = if request.ncu_kernel_name.is_some() { None } else { operator.kernel_id.clone() };
+        Self {
+            ncu: ncu.to_owned(),
+            launch_count: request.ncu_launch_count.unwrap_or_else(|| operator.launch_count_of(problem_dir)),
+            launch_skip: operator.launch_skip,
+            launch_skip_before_match: operator.launch_skip_before_match,
+            kernel_name_base: request.ncu_kernel_name_base.or(operator.kernel_name_base),
+            kernel_name: request.ncu_kernel_name.clone().or_else(|| operator.kernel_name.clone()),
+            kernel_id,
+        }
+    }
+
+    /// The command line up to the program that `ncu` runs.
+    #[must_use]
+    pub fn argv(&self) -> Vec<String> {
+        let mut argv: Vec<String> = vec![self.ncu.clone()];
+        // The two `off`s: a submission can write config.ncu-cfg and kernel renames into its folder.
+        argv.extend(
+            ["--config-file", "off", "--rename-kernels", "off", "--set", "full", "--nvtx", "--nvtx-include"]
+                .map(str::to_owned),
+        );
+        // The trailing slash selects push/pop ranges.
+        argv.push(format!("{NVTX_RANGE}/"));
+        // The evaluator calls the submission in a child process.
+        argv.extend(
+            ["--target-processes", "all", "--import-source", "1", "--check-exit-code", "yes"].map(str::to_owned),
+        );
+        let mut option = |name: &str, value: Option<&dyn fmt::Display>| {
+            if let Some(value) = value {
+                argv.push(name.to_owned());
+                argv.push(value.to_string());
+            }
+        };
+        option("--kernel-name-base", self.kernel_name_base.map(KernelNameBase::as_str).as_ref().map(|v| v as _));
+        option("--kernel-name", self.kernel_name.as_ref().map(|v| v as _));
+        option("--kernel-id", self.kernel_id.as_ref().map(|v| v as _));
+        option("--launch-skip-before-match", self.launch_skip_before_match.as_ref().map(|v| v as _));
+        option("--launch-skip", self.launch_skip.as_ref().map(|v| v as _));
+        option("--launch-count", Some(&self.launch_count));
+        argv.extend(["-f", "-o"].map(str::to_owned));
+        argv.push(format!("{}/{}", protocol::OUT_DIR, protocol::REPORT_FILE));
+        argv
+    }
+}
+
+/// The two exports of a report: text, then CSV.
+#[must_use]
+pub fn export_argv(ncu: &str) -> (Vec<String>, Vec<String>) {
+    let import = format!("{}/profile.ncu-rep", protocol::REPORT_DIR);
+    let text: Vec<String> =
+        [ncu, "--config-file", "off", "--rename-kernels", "off", "--import", &import, "--page", "details"]
+            .map(str::to_owned)
+            .into();
+    let mut csv = text.clone();
+    csv.push("--csv".to_owned());
+    (text, csv)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Reader;
+
+    fn command(operator: &[(&str, &str)], request: &RequestOptions) -> String {
+        let operator = OperatorOptions::read(&mut Reader::from_pairs(operator.iter().copied())).unwrap();
+        CaptureCommand::new("ncu", "linalg/qr_v2", &operator, request).argv().join(" ")
+    }
+
+    const HEAD: &str = "ncu --config-file off --rename-kernels off --set full --nvtx --nvtx-include custom_kernel/ \
+                        --target-processes all --import-source 1 --check-exit-code yes";
+    const TAIL: &str = "-f -o /out/profile/profile.ncu-rep";
+
+    #[test]
+    fn the_default_capture_takes_the_first_ten_launches_of_the_range() {
+        assert_eq!(command(&[], &RequestOptions::default()), format!("{HEAD} --launch-count 10 {TAIL}"));
+    }
+
+    #[test]
+    fn every_operator_option_maps_to_the_option_of_its_name() {
+        let operator = [
+            ("NCU_SERVICE_NCU_LAUNCH_COUNT", "5"),
+            ("NCU_SERVICE_NCU_LAUNCH_SKIP", "2"),
+            ("NCU_SERVICE_NCU_LAUNCH_SKIP_BEFORE_MATCH", "0"),
+            ("NCU_SERVICE_NCU_KERNEL_NAME_BASE", "demangled"),
+            ("NCU_SERVICE_NCU_KERNEL_NAME", "regex:qr"),
+            ("NCU_SERVICE_NCU_KERNEL_ID", ":::1"),
+        ];
+        assert_eq!(
+            command(&operator, &RequestOptions::default()),
+            format!(
+                "{HEAD} --kernel-name-base demangled --kernel-name regex:qr --kernel-id :::1 --launch-skip-before-match 0 --launch-skip 2 --launch-count 5 {TAIL}"
+            )
+        );
+    }
+
+    #[test]
+    fn a_request_overrides_the_operator_and_its_name_filter_is_not_widened() {
+        let request = RequestOptions {
+            ncu_kernel_name: Some("qr kernel".to_owned()),
+            ncu_kernel_name_base: Some(KernelNameBase::Mangled),
+            ncu_launch_count: Some(3),
+        };
+        assert_eq!(
+            command(&[("NCU_SERVICE_NCU_KERNEL_ID", ":::1"), ("NCU_SERVICE_NCU_KERNEL_NAME", "x")], &request),
+            format!("{HEAD} --kernel-name-base mangled --kernel-name qr kernel --launch-count 3 {TAIL}")
+        );
+    }
+
+    #[test]
+    fn exports_read_the_report_and_differ_only_in_the_format() {
+        let (text, csv) = export_argv("/opt/ncu/ncu");
+        assert_eq!(
+            text.join(" "),
+            "/opt/ncu/ncu --config-file off --rename-kernels off --import /report/profile.ncu-rep --page details"
+        );
+        assert_eq!(csv[..text.len()], text[..]);
+        assert_eq!(csv[text.len()..], ["--csv"]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Which kernels a capture holds: the operator's named options and the few that a request may set.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{self, ConfigError, Reader};
+
+/// Longest kernel name filter, in characters.
+pub const MAX_KERNEL_NAME_CHARS: usize = 1024;
+
+/// The form fields of a request that change a capture, as `/health` advertises them.
+pub const REQUEST_FIELDS: [&str; 3] = ["ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count"];
+
+/// What a kernel name filter is compared with (`ncu --kernel-name-base`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelNameBase {
+    /// The function's name alone.
+    Function,
+    /// The full signature.
+    Demangled,
+    /// The name as the compiler wrote it.
+    Mangled,
+}
+
+impl KernelNameBase {
+    /// As `ncu` and clients spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Function => "function",
+            Self::Demangled => "demangled",
+            Self::Mangled => "mangled",
+        }
+    }
+
+    /// The base of that spelling.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "function" => Ok(Self::Function),
+            "demangled" => Ok(Self::Demangled),
+            "mangled" => Ok(Self::Mangled),
+            _ => Err("function, demangled or mangled is expected".to_owned()),
+        }
+    }
+}
+
+/// What one request asks for; everything absent is the operator's choice.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestOptions {
+    /// `ncu --kernel-name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu_kernel_name: Option<String>,
+    /// `ncu --kernel-name-base`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu_kernel_name_base: Option<KernelNameBase>,
+    /// `ncu --launch-count`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu_launch_count: Option<u32>,
+}
+
+impl RequestOptions {
+    /// Takes one form field; the error is a sentence for the user. A field that is not ours is left to the caller.
+    pub fn set(&mut self, field: &str, value: &str) -> Result<(), String> {
+        match field {
+            "ncu_kernel_name" => {
+                self.ncu_kernel_name = Some(kernel_name(value).map_err(|why| format!("ncu_kernel_name: {why}."))?)
+            }
+            "ncu_kernel_name_base" => {
+                self.ncu_kernel_name_base =
+                    Some(KernelNameBase::parse(value).map_err(|why| format!("ncu_kernel_name_base: {why}."))?);
+            }
+            "ncu_launch_count" => {
+                self.ncu_launch_count = Some(config::count(value).map_err(|why| format!("ncu_launch_count: {why}."))?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A kernel name filter, which becomes one argument of `ncu`: no argument can hold a NUL, and one that starts with a dash
+/// could be read as an option.
+fn kernel_name(value: &str) -> Result<String, String> {
+    if !(1..=MAX_KERNEL_NAME_CHARS).contains(&value.chars().count()) || value.contains('\0') {
+        Err(format!("1 to {MAX_KERNEL_NAME_CHARS} characters without NUL are expected"))
+    } else if value.starts_with('-') {
+        Err("a kernel name does not start with a dash".to_owned())
+    } else {
+        Ok(value.to_owned())
+    }
+}
+
+/// The operator's options, `NCU_SERVICE_NCU_*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorOptions {
+    /// Launches in a report where nothing else says so.
+    pub launch_count: u32,
+    /// Launches in a report of particular problems, by the last part of their directory.
+    pub launch_counts: Vec<(String, u32)>,
+    /// `ncu --launch-skip`.
+    pub launch_skip: Option<u32>,
+    /// `ncu --launch-skip-before-match`.
+    pub launch_skip_before_match: Option<u32>,
+    /// `ncu --kernel-name-base`.
+    pub kernel_name_base: Option<KernelNameBase>,
+    /// `ncu --kernel-name`.
+    pub kernel_name: Option<String>,
+    /// `ncu --kernel-id`.
+    pub kernel_id: Option<String>,
+}
+
+impl OperatorOptions {
+    /// Reads `NCU_SERVICE_NCU_*`.
+    pub fn read(reader: &mut Reader) -> Result<Self, ConfigError> {
+        Ok(Self {
+            launch_count: reader.or_default("NCU_SERVICE_NCU_LAUNCH_COUNT", "10", "kernel launches in a report", config::count)?,
+            launch_counts: reader.or_default(
+                "NCU_SERVICE_NCU_LAUNCH_COUNTS",
+                "eigh_py=64",
+                "kernel launches in a report of particular problem folders, whose set-up fills a short window: folder=count,…",
+                launch_counts,
+            )?,
+            launch_skip: reader.optional("NCU_SERVICE_NCU_LAUNCH_SKIP", "matching launches to skip first", config::whole)?,
+            launch_skip_before_match: reader.optional(
+                "NCU_SERVICE_NCU_LAUNCH_SKIP_BEFORE_MATCH",
+                "launches to skip before any is matched",
+                config::whole,
+            )?,
+            kernel_name_base: reader.optional(
+                "NCU_SERVICE_NCU_KERNEL_NAME_BASE",
+                "what a kernel name is compared with: function, demangled or mangled",
+                KernelNameBase::parse,
+            )?,
+            kernel_name: reader.optional("NCU_SERVICE_NCU_KERNEL_NAME", "only kernels of this name, or regex:…", kernel_name)?,
+            kernel_id: reader.optional("NCU_SERVICE_NCU_KERNEL_ID", "only these launches, as ncu's --kernel-id takes them", kernel_name)?,
+        })
+    }
+
+    /// The launch count of a problem folder.
+    #[must_use]
+    pub fn launch_count_of(&self, problem_dir: &str) -> u32 {
+        let folder = problem_dir.rsplit('/').next().unwrap_or(problem_dir);
+        self.launch_counts.iter().find(|(name, _)| name == folder).map_or(self.launch_count, |&(_, count)| count)
+    }
+}
+
+fn launch_counts(value: &str) -> Result<Vec<(String, u32)>, String> {
+    value
+        .split(',')
+        .map(|pair| {
+            let (folder, count) = pair.split_once('=').ok_or("folder=count is expected")?;
+            Ok((folder.to_owned(), config::count(count)?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_fields_are_checked_before_anything_is_queued() {
+        let mut options = RequestOptions::default();
+        for (field, value) in
+            [("ncu_kernel_name", "regex:^qr"), ("ncu_kernel_name_base", "mangled"), ("ncu_launch_count", "3")]
+        {
+            options.set(field, value).unwrap();
+        }
+        assert_eq!(
+            serde_json::to_string(&options).unwrap(),
+            r#"{"ncu_kernel_name":"regex:^qr","ncu_kernel_name_base":"mangled","ncu_launch_count":3}"#
+        );
+        let long = "k".repeat(MAX_KERNEL_NAME_CHARS + 1);
+        for (field, value) in [
+            ("ncu_kernel_name", ""),
+            ("ncu_kernel_name", "a\0b"),
+            ("ncu_kernel_name", "--help"),
+            ("ncu_kernel_name", &long),
+            ("ncu_kernel_name_base", "Function"),
+            ("ncu_launch_count", "0"),
+            ("ncu_launch_count", "-1"),
+            ("ncu_launch_count", "1e3"),
+        ] {
+            let sentence = options.set(field, value).unwrap_err();
+            assert!(sentence.starts_with(field), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_problem_whose_set_up_comes_first_gets_a_deeper_window() {
+        let options = OperatorOptions::read(&mut Reader::from_pairs::<&str, &str>([])).unwrap();
+        assert_eq!(options.launch_count_of("linalg/qr_v2"), 10);
+        assert_eq!(options.launch_count_of("linalg/eigh_py"), 64);
+    }
+}

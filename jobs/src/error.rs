@@ -1,0 +1,84 @@
+//! The crate's one error. Each variant carries what the operator needs; what a user may read is [`Error::user_message`].
+
+use crate::config::ConfigError;
+
+/// Everything that can go wrong in the domain.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting is missing or malformed.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Postgres could not be asked.
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+    /// The schema could not be brought up to date.
+    #[error("migration: {0}")]
+    Migration(#[from] sqlx::migrate::MigrateError),
+    /// The wake-up queue refused a ticket.
+    #[error("tickets: {0}")]
+    Tickets(#[from] apalis_postgres::Error),
+    /// The container engine could not be asked, or refused.
+    #[error("engine, {action}: {source}")]
+    Engine {
+        /// What was being done, for the log.
+        action: &'static str,
+        /// The engine's answer.
+        #[source]
+        source: bollard::errors::Error,
+    },
+    /// The engine did not answer within the deadline of a call.
+    #[error("engine, {action}: no answer within {deadline_secs} s")]
+    EngineTimeout {
+        /// What was being done, for the log.
+        action: &'static str,
+        /// The deadline of the call, in seconds.
+        deadline_secs: u64,
+    },
+    /// The object store failed.
+    #[error("artifact store: {0}")]
+    ArtifactStore(#[from] object_store::Error),
+    /// A file on this host could not be read or written.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done, for the log.
+        action: String,
+        /// The system's answer.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The archive could not be written.
+    #[error("archive: {0}")]
+    Archive(#[from] zip::result::ZipError),
+    /// Our own JSON did not serialise or parse.
+    #[error("json: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Somebody else owns the job now: what this attempt wants to write is refused.
+    #[error("the lease of this attempt is gone")]
+    LeaseLost,
+}
+
+impl Error {
+    /// An [`Error::Io`] with what was being done.
+    pub fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Io { action, source }
+    }
+
+    /// An [`Error::Engine`] with what was being done.
+    pub fn engine(action: &'static str) -> impl FnOnce(bollard::errors::Error) -> Self {
+        move |source| Self::Engine { action, source }
+    }
+
+    /// One sentence for a user. Every error here is ours, and nothing internal is named.
+    #[must_use]
+    pub fn user_message(&self) -> &'static str {
+        match self {
+            Self::Engine { .. } | Self::EngineTimeout { .. } => "the profiling host's container engine failed",
+            Self::ArtifactStore(_) => "the profile could not be stored",
+            _ => "the service had an internal fault",
+        }
+    }
+}
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

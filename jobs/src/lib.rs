@@ -1,0 +1,17 @@
+//! The domain of ncu-service: which problems exist, which jobs wait, how a shape is captured, where its archive goes.
+//!
+//! Nothing here knows HTTP. Inside, the [`sandbox`] and the [`collect`]or know nothing of SQL, and all SQL stands in
+//! [`queue`].
+
+pub mod artifacts;
+pub mod capture;
+pub mod collect;
+pub mod config;
+pub mod error;
+pub mod ids;
+pub mod problems;
+pub mod queue;
+pub mod sandbox;
+pub mod worker;
+
+pub use error::{Error, Result};

@@ -1,0 +1,172 @@
+//! What the queue's callers see of a job.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use crate::capture::options::RequestOptions;
+use crate::ids::{JobId, Owner};
+use crate::problems::Shape;
+
+/// State of a job or of one of its runs; these five words are the wire's too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Waits for a worker.
+    Queued,
+    /// A worker holds its lease.
+    Running,
+    /// Every shape's archive is stored.
+    Succeeded,
+    /// At least one shape failed, or the job was cancelled.
+    Failed,
+    /// At least one shape ran into its time limit, and none failed otherwise.
+    TimedOut,
+}
+
+impl State {
+    /// As the database and clients spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+        }
+    }
+
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::TimedOut)
+    }
+}
+
+/// The database holds a word that is no state.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no state")]
+pub struct UnknownState(String);
+
+impl TryFrom<String> for State {
+    type Error = UnknownState;
+
+    fn try_from(word: String) -> Result<Self, UnknownState> {
+        [Self::Queued, Self::Running, Self::Succeeded, Self::Failed, Self::TimedOut]
+            .into_iter()
+            .find(|state| state.as_str() == word)
+            .ok_or(UnknownState(word))
+    }
+}
+
+/// A job to queue. Everything in it has been checked.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    /// Its id.
+    pub id: JobId,
+    /// Who may see it.
+    pub owner: Owner,
+    /// The leaderboard as the client named it.
+    pub leaderboard: String,
+    /// The problem's folder, relative to the problems directory.
+    pub problem_dir: String,
+    /// The submitted file's base name.
+    pub file_name: String,
+    /// The submitted source.
+    pub source: String,
+    /// The shapes to profile, with their index in task.yml.
+    pub benchmarks: Vec<(u32, Shape)>,
+    /// The request's capture options.
+    pub options: RequestOptions,
+}
+
+/// A job as a poll sees it.
+#[derive(Debug, Clone)]
+pub struct JobView {
+    /// Its id.
+    pub id: JobId,
+    /// Its state.
+    pub state: State,
+    /// Place in the queue, from 1; `None` unless queued.
+    pub queue_position: Option<i64>,
+    /// The sentence for the user.
+    pub error: Option<String>,
+    /// Whose fault, and which kind.
+    pub error_kind: Option<String>,
+    /// The leaderboard as the client named it.
+    pub leaderboard: String,
+    /// The problem's folder, relative to the problems directory.
+    pub problem_dir: String,
+    /// The request's capture options.
+    pub options: RequestOptions,
+    /// How often it was claimed.
+    pub attempt: i32,
+    /// When it was queued.
+    pub created_at: DateTime<Utc>,
+    /// When it was first claimed.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When it ended.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Its shapes, by index.
+    pub runs: Vec<RunView>,
+}
+
+/// One shape of a job as a poll sees it.
+#[derive(Debug, Clone)]
+pub struct RunView {
+    /// Index of the shape in task.yml.
+    pub benchmark_index: u32,
+    /// The shape.
+    pub benchmark: Shape,
+    /// Its state.
+    pub state: State,
+    /// Exit code of the capture.
+    pub exit_code: Option<i32>,
+    /// The sentence for the user; a capture can succeed and have one (a wrong answer, say).
+    pub error: Option<String>,
+    /// Whose fault, and which kind.
+    pub error_kind: Option<String>,
+    /// Made by the stand-in profiler.
+    pub simulated: bool,
+    /// When its capture began.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When it ended.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// File name of its archive.
+    pub artifact_name: Option<String>,
+    /// Size of its archive.
+    pub artifact_bytes: Option<i64>,
+}
+
+/// Where an archive is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredArtifact {
+    /// Path in the artifact store.
+    pub path: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// SHA-256 of its bytes.
+    pub sha256: [u8; 32],
+}
+
+/// A claimed job: what an attempt needs.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The job.
+    pub id: JobId,
+    /// The token that every write carries.
+    pub token: Uuid,
+    /// Number of this attempt, from 1.
+    pub attempt: i32,
+    /// The leaderboard as the client named it.
+    pub leaderboard: String,
+    /// The problem's folder.
+    pub problem_dir: String,
+    /// The submitted file's base name.
+    pub file_name: String,
+    /// The submitted source.
+    pub source: String,
+    /// The request's capture options.
+    pub options: RequestOptions,
+    /// The shapes that are not done yet, by index.
+    pub pending: Vec<(u32, Shape)>,
+}

@@ -1,0 +1,29 @@
+# Shared by the scripts; sourced, never run.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# State of this checkout's private services. Not inside the checkout: Postgres runs as another user when we are root, and
+# that user may not be able to reach it there.
+run_dir=${NCU_SERVICE_RUN_DIR:-/tmp/ncu-service.$(id -u)/$(printf %s "$root" | cksum | cut -d' ' -f1)}
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# Runs a command as root: directly, or through sudo.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# Installs the Debian packages that are missing; asks the package list only then.
+need_packages() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} = 0 ] && return
+  command -v apt-get >/dev/null || die "these packages are missing, and this is no Debian or Ubuntu: ${missing[*]}"
+  say "installing ${missing[*]}"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
