@@ -201,10 +201,13 @@ impl DatabaseConfig {
 }
 
 fn postgres_url(value: &str) -> Result<String, String> {
-    value
-        .parse::<sqlx::postgres::PgConnectOptions>()
-        .map(|_| value.to_owned())
-        .map_err(|_| "a postgres:// URL is expected".to_owned())
+    // The driver's own parser takes any scheme.
+    let known = value.starts_with("postgres://") || value.starts_with("postgresql://");
+    if known && value.parse::<sqlx::postgres::PgConnectOptions>().is_ok() {
+        Ok(value.to_owned())
+    } else {
+        Err("a postgres:// URL is expected".to_owned())
+    }
 }
 
 /// The listener, the heartbeat and the lease each need a connection of their own, or a busy pool loses a lease.
