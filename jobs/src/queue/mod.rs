@@ -12,6 +12,7 @@ mod verdict;
 mod view;
 mod workers;
 
+pub use jobs::Renewal;
 pub use model::{Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, StoredArtifact, UnknownState};
 pub use reaper::Reaped;
 pub use runs::RunLease;

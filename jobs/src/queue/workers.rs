@@ -1,5 +1,9 @@
 //! The `workers` table: who is alive, and what each does.
 
+use std::collections::HashSet;
+
+use uuid::Uuid;
+
 use super::Queue;
 use crate::Result;
 use crate::ids::JobId;
@@ -45,5 +49,18 @@ impl Queue {
         .execute(&self.pool)
         .await?;
         Ok(())
+    }
+
+    /// Identity of the service that this database belongs to.
+    pub async fn instance(&self) -> Result<Uuid> {
+        Ok(sqlx::query_scalar!("SELECT id FROM instance").fetch_one(&self.pool).await?)
+    }
+
+    /// The attempts that may still write: the job and token of every running one.
+    pub async fn live_attempts(&self) -> Result<HashSet<(JobId, Uuid)>> {
+        let rows = sqlx::query!(r#"SELECT id, run_token AS "token!" FROM jobs WHERE state = 'running'"#)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.into_iter().map(|row| (JobId(row.id), row.token)).collect())
     }
 }
