@@ -29,7 +29,7 @@ use crate::{Error, Result};
 
 /// How long a caller waits for a connection. Long, because giving up during a short outage would end a worker's wake-up
 /// loop; callers that answer a client bound their own wait.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The queue in Postgres. Clones share one pool.
 #[derive(Debug, Clone)]
