@@ -52,6 +52,9 @@ pub enum Error {
     /// Our own JSON did not serialise or parse.
     #[error("json: {0}")]
     Json(#[from] serde_json::Error),
+    /// Something that the code or the operator must mend.
+    #[error("{0}")]
+    Internal(String),
     /// Somebody else owns the job now: what this attempt wants to write is refused.
     #[error("the lease of this attempt is gone")]
     LeaseLost,

@@ -91,12 +91,6 @@ impl ArtifactStore {
         let location = Path::parse(path).map_err(object_store::Error::from)?;
         Ok(self.store.get(&location).await?.into_stream().map(|chunk| chunk.map_err(Error::from)))
     }
-
-    /// Deletes an object that no row points at.
-    pub async fn delete(&self, path: &str) -> Result<()> {
-        let location = Path::parse(path).map_err(object_store::Error::from)?;
-        Ok(self.store.delete(&location).await?)
-    }
 }
 
 #[cfg(test)]

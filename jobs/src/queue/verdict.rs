@@ -35,11 +35,8 @@ pub(super) fn of(runs: &[EndedRun]) -> Result<Verdict, sqlx::Error> {
             _ => State::Failed,
         };
         let error = run.error.as_deref().unwrap_or("It did not end.");
-        sentences.push(if runs.len() == 1 {
-            error.to_owned()
-        } else {
-            format!("Shape {}: {error}", run.benchmark_index)
-        });
+        let place = if runs.len() == 1 { String::new() } else { format!("Shape {}: ", run.benchmark_index) };
+        sentences.push(sentence(place + error));
         kinds.push(run.error_kind.as_deref().unwrap_or(ErrorKind::ServiceFault.as_str()));
     }
     // Our own fault is the one an operator must see; otherwise the first speaks for the job.
@@ -49,11 +46,19 @@ pub(super) fn of(runs: &[EndedRun]) -> Result<Verdict, sqlx::Error> {
         None
     } else if sentences.len() < runs.len() {
         let done = runs.len() - sentences.len();
-        Some(format!("{} The other {done} of {} shapes were profiled.", sentences.join(" "), runs.len()))
+        Some(format!("{} Profiles of {done} of {} shapes are there.", sentences.join(" "), runs.len()))
     } else {
         Some(sentences.join(" "))
     };
     Ok(Verdict { state, error, error_kind: kind.map(str::to_owned) })
+}
+
+/// With its full stop, which an error that quotes a program lacks.
+fn sentence(mut text: String) -> String {
+    if !text.ends_with(['.', '!', '?']) {
+        text.push('.');
+    }
+    text
 }
 
 #[cfg(test)]
@@ -87,7 +92,7 @@ mod tests {
     fn a_failed_shape_is_named_and_the_good_ones_are_counted() {
         let (state, error, kind) = verdict(&[("succeeded", ""), ("failed", "submission"), ("succeeded", "")]);
         assert_eq!(state, State::Failed);
-        assert_eq!(error.as_deref(), Some("Shape 1: submission happened. The other 2 of 3 shapes were profiled."));
+        assert_eq!(error.as_deref(), Some("Shape 1: submission happened. Profiles of 2 of 3 shapes are there."));
         assert_eq!(kind.as_deref(), Some("submission"));
     }
 
