@@ -98,3 +98,12 @@ CREATE TABLE workers (
     version      text        NOT NULL
 );
 COMMENT ON TABLE workers IS 'One row a start of a worker process, with its heartbeat.';
+
+-- One row: which service this database belongs to. It labels containers and folders, so that two services on one host
+-- leave each other's alone.
+CREATE TABLE instance (
+    id     uuid    NOT NULL DEFAULT gen_random_uuid(),
+    single boolean PRIMARY KEY DEFAULT true CHECK (single)
+);
+INSERT INTO instance DEFAULT VALUES;
+COMMENT ON TABLE instance IS 'One row: identity of the service that this database belongs to.';

@@ -150,7 +150,6 @@ pub fn bytes(value: &str) -> Result<u64, String> {
 }
 
 /// Any text.
-#[expect(clippy::unnecessary_wraps, reason = "every parser has the same shape")]
 pub fn text(value: &str) -> Result<String, String> {
     Ok(value.to_owned())
 }

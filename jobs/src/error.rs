@@ -52,6 +52,9 @@ pub enum Error {
     /// Our own JSON did not serialise or parse.
     #[error("json: {0}")]
     Json(#[from] serde_json::Error),
+    /// Something that the code or the operator must mend.
+    #[error("{0}")]
+    Internal(String),
     /// Somebody else owns the job now: what this attempt wants to write is refused.
     #[error("the lease of this attempt is gone")]
     LeaseLost,
@@ -69,13 +72,31 @@ impl Error {
         move |source| Self::Engine { action, source }
     }
 
+    /// Whether asking again in a while can help: Postgres is away, restarts, or has no connection to spare.
+    #[must_use]
+    pub fn is_database_away(&self) -> bool {
+        let Self::Database(error) = self else { return false };
+        match error {
+            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
+            // Classes 08 (connection), 53 (resources), 57P0x (shutdown, crash, not up yet), and serialisation failures.
+            sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+                code.starts_with("08") || code.starts_with("53") || code.starts_with("57P0") || code.starts_with("40")
+            }),
+            _ => false,
+        }
+    }
+
     /// One sentence for a user. Every error here is ours, and nothing internal is named.
     #[must_use]
     pub fn user_message(&self) -> &'static str {
         match self {
-            Self::Engine { .. } | Self::EngineTimeout { .. } => "the profiling host's container engine failed",
-            Self::ArtifactStore(_) => "the profile could not be stored",
-            _ => "the service had an internal fault",
+            Self::Engine { .. } | Self::EngineTimeout { .. } => {
+                "The profiling host's container engine failed; submit again, and tell the operator if it happens again."
+            }
+            Self::ArtifactStore(_) => {
+                "The profile could not be stored; submit again, and tell the operator if it happens again."
+            }
+            _ => "The service had an internal fault; submit again, and tell the operator if it happens again.",
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod error;
 pub mod ids;
 pub mod problems;
 pub mod queue;
+pub mod report;
 pub mod sandbox;
 pub mod worker;
 

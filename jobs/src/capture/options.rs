@@ -63,7 +63,7 @@ impl RequestOptions {
     pub fn set(&mut self, field: &str, value: &str) -> Result<(), String> {
         match field {
             "ncu_kernel_name" => {
-                self.ncu_kernel_name = Some(kernel_name(value).map_err(|why| format!("ncu_kernel_name: {why}."))?)
+                self.ncu_kernel_name = Some(kernel_name(value).map_err(|why| format!("ncu_kernel_name: {why}."))?);
             }
             "ncu_kernel_name_base" => {
                 self.ncu_kernel_name_base =

@@ -1,5 +1,75 @@
-//! The queue: every SQL statement of the service, and the design in `docs/queue.md`.
+//! The queue: every SQL statement of the service stands here, one module a table.
+//!
+//! The `jobs` table is the truth about who owns a job; an apalis task is a disposable ticket that says "there is work".
+//! `docs/queue.md` explains why.
 
+mod jobs;
 mod model;
+mod reaper;
+mod runs;
+pub mod tickets;
+mod verdict;
+mod view;
+mod workers;
 
-pub use model::{Claim, JobView, NewJob, RunView, State, StoredArtifact, UnknownState};
+pub use jobs::Renewal;
+pub use model::{Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, StoredArtifact, UnknownState};
+pub use reaper::Reaped;
+pub use runs::RunLease;
+pub use workers::WorkerState;
+
+use std::time::Duration;
+
+use apalis_postgres::PostgresStorage;
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+use crate::config::DatabaseConfig;
+use crate::{Error, Result};
+
+/// How long a caller waits for a connection. Long, because giving up during a short outage would end a worker's wake-up
+/// loop; callers that answer a client bound their own wait.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The queue in Postgres. Clones share one pool.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    pool: PgPool,
+}
+
+impl Queue {
+    /// A queue over a pool that connects when first used, so that a process can start before its database.
+    pub fn connect_lazy(config: &DatabaseConfig, application_name: &str) -> Result<Self> {
+        let options: PgConnectOptions = config.url.parse()?;
+        let pool = PgPoolOptions::new()
+            .max_connections(config.max_connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_lazy_with(options.application_name(application_name));
+        Ok(Self::new(pool))
+    }
+
+    /// A queue over a given pool.
+    #[must_use]
+    pub fn new(pool: PgPool) -> Self {
+        Self { pool }
+    }
+
+    /// The pool, for the wake-up backend.
+    #[must_use]
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Brings both schemas up to date: ours, and the one in which apalis keeps its tickets. Processes that start
+    /// together take turns.
+    pub async fn migrate(&self) -> Result<()> {
+        sqlx::migrate!("../migrations").run(&self.pool).await?;
+        PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)
+    }
+
+    /// Asks the database for nothing.
+    pub async fn ping(&self) -> Result<()> {
+        sqlx::query("SELECT 1").execute(&self.pool).await?;
+        Ok(())
+    }
+}

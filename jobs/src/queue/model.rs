@@ -42,6 +42,63 @@ impl State {
     }
 }
 
+impl State {
+    /// The state of a word from the database.
+    pub(super) fn decode(word: String) -> Result<Self, sqlx::Error> {
+        Self::try_from(word).map_err(|unknown| sqlx::Error::Decode(unknown.into()))
+    }
+}
+
+/// Whose fault an error is, and of which kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The submission failed: it did not import, compile or run.
+    Submission,
+    /// The evaluator found the answer wrong; the profile is there all the same.
+    WrongAnswer,
+    /// Nothing was captured.
+    EmptyCapture,
+    /// A limit of memory, output or processes was hit.
+    Limit,
+    /// The time limit was hit.
+    Timeout,
+    /// Somebody cancelled the job.
+    Cancelled,
+    /// Ours.
+    ServiceFault,
+}
+
+impl ErrorKind {
+    /// As the database and clients spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Submission => "submission",
+            Self::WrongAnswer => "wrong_answer",
+            Self::EmptyCapture => "empty_capture",
+            Self::Limit => "limit",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::ServiceFault => "service_fault",
+        }
+    }
+}
+
+/// How a run ended, as its worker records it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunEnd {
+    /// Its final state.
+    pub state: State,
+    /// Exit code of the capture.
+    pub exit_code: Option<i32>,
+    /// The sentence for the user, with its kind.
+    pub error: Option<(ErrorKind, String)>,
+    /// Made by the stand-in profiler.
+    pub simulated: bool,
+    /// File name and place of the archive.
+    pub artifact: Option<(String, StoredArtifact)>,
+}
+
 /// The database holds a word that is no state.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is no state")]

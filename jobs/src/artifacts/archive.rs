@@ -1,0 +1,77 @@
+//! One zip a shape: exactly the files a reader needs, streamed from disk, each name once.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read};
+use std::path::Path;
+
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use crate::{Error, Result};
+
+/// Where an entry's bytes come from.
+#[derive(Debug)]
+pub enum Content {
+    /// Written by us, small.
+    Bytes(Vec<u8>),
+    /// Collected from a container: an open file and the most bytes to take from it.
+    File(File, u64),
+}
+
+/// One file of an archive.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name: ours, never one that a container chose.
+    pub name: &'static str,
+    /// Its bytes.
+    pub content: Content,
+}
+
+/// Writes an archive; small text first, so that a reader who streams it sees that early.
+pub fn write(path: &Path, entries: Vec<Entry>) -> Result<()> {
+    let file = File::create_new(path).map_err(Error::io(format!("making the archive {}", path.display())))?;
+    let mut zip = ZipWriter::new(BufWriter::new(file));
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated).unix_permissions(0o644);
+    for Entry { name, content } in entries {
+        zip.start_file(name, options)?;
+        let copied = match content {
+            Content::Bytes(bytes) => io::copy(&mut bytes.as_slice(), &mut zip),
+            Content::File(file, max_bytes) => io::copy(&mut BufReader::new(file).take(max_bytes), &mut zip),
+        };
+        copied.map_err(Error::io(format!("writing {name} into the archive")))?;
+    }
+    let file = zip.finish()?.into_inner().map_err(|error| Error::io("ending the archive")(error.into_error()))?;
+    file.sync_all().map_err(Error::io("ending the archive"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_holds_its_entries_in_order_and_no_more_than_the_cap_of_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = folder.path().join("report");
+        std::fs::write(&report, [7; 100]).unwrap();
+        let path = folder.path().join("a.zip");
+        let entries = vec![
+            Entry { name: "benchmark.json", content: Content::Bytes(b"{}".to_vec()) },
+            Entry { name: "profile/profile.ncu-rep", content: Content::File(File::open(&report).unwrap(), 60) },
+        ];
+        write(&path, entries).unwrap();
+
+        let mut archive = zip::ZipArchive::new(File::open(&path).unwrap()).unwrap();
+        let names: Vec<_> =
+            (0..archive.len()).map(|index| archive.by_index(index).unwrap().name().unwrap().into_owned()).collect();
+        assert_eq!(names, ["benchmark.json", "profile/profile.ncu-rep"]);
+        assert_eq!(archive.by_name("profile/profile.ncu-rep").unwrap().size(), 60);
+        assert_eq!(archive.by_name("benchmark.json").unwrap().size(), 2);
+    }
+
+    #[test]
+    fn the_same_name_twice_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let twice = || Entry { name: "benchmark.json", content: Content::Bytes(Vec::new()) };
+        assert!(write(&folder.path().join("a.zip"), vec![twice(), twice()]).is_err());
+    }
+}

@@ -1,0 +1,93 @@
+//! What a poll and a download ask.
+
+use sqlx::types::Json;
+
+use super::model::{JobView, RunView, StoredArtifact};
+use super::{Queue, State};
+use crate::Result;
+use crate::capture::options::RequestOptions;
+use crate::ids::{JobId, Owner};
+use crate::problems::Shape;
+
+impl Queue {
+    /// A job, if it exists and belongs to `owner`; `None` as owner sees every job.
+    pub async fn view(&self, id: JobId, owner: Option<Owner>) -> Result<Option<JobView>> {
+        // One snapshot for both tables: a poll must not see a finished job with a running shape.
+        let mut tx = self.pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        let Some(job) = sqlx::query!(
+            r#"SELECT id, state, error, error_kind, leaderboard, problem_dir, options AS "options: Json<RequestOptions>",
+                      attempt, created_at, started_at, ended_at,
+                      CASE WHEN state = 'queued' THEN (
+                          SELECT count(*) FROM jobs ahead WHERE ahead.state = 'queued'
+                          AND (ahead.priority > job.priority OR (ahead.priority = job.priority AND ahead.seq <= job.seq))
+                      ) END AS queue_position
+               FROM jobs job WHERE id = $1 AND ($2::bytea IS NULL OR owner = $2)"#,
+            id.0,
+            owner.as_ref().map(Owner::as_bytes),
+        )
+        .fetch_optional(&mut *tx)
+        .await?
+        else {
+            return Ok(None);
+        };
+        let rows = sqlx::query!(
+            r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind, simulated,
+                      started_at, ended_at, artifact_name, artifact_bytes
+               FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
+            id.0
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        let mut runs = Vec::with_capacity(rows.len());
+        for run in rows {
+            runs.push(RunView {
+                benchmark_index: run.benchmark_index.cast_unsigned(),
+                benchmark: run.benchmark.0,
+                state: State::decode(run.state)?,
+                exit_code: run.exit_code,
+                error: run.error,
+                error_kind: run.error_kind,
+                simulated: run.simulated,
+                started_at: run.started_at,
+                ended_at: run.ended_at,
+                artifact_name: run.artifact_name,
+                artifact_bytes: run.artifact_bytes,
+            });
+        }
+        Ok(Some(JobView {
+            id: JobId(job.id),
+            state: State::decode(job.state)?,
+            queue_position: job.queue_position,
+            error: job.error,
+            error_kind: job.error_kind,
+            leaderboard: job.leaderboard,
+            problem_dir: job.problem_dir,
+            options: job.options.0,
+            attempt: job.attempt,
+            created_at: job.created_at,
+            started_at: job.started_at,
+            ended_at: job.ended_at,
+            runs,
+        }))
+    }
+
+    /// Where an archive is stored, if the job belongs to `owner` and has one of that name.
+    pub async fn artifact(&self, id: JobId, owner: &Owner, name: &str) -> Result<Option<StoredArtifact>> {
+        let row = sqlx::query!(
+            r#"SELECT artifact_path AS "path!", artifact_bytes AS "bytes!", artifact_sha256 AS "sha256!"
+               FROM runs JOIN jobs ON jobs.id = runs.job_id
+               WHERE job_id = $1 AND owner = $2 AND artifact_name = $3"#,
+            id.0,
+            owner.as_bytes(),
+            name,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        row.map(|row| {
+            let sha256 = row.sha256.try_into().map_err(|_| sqlx::Error::Decode("a SHA-256 has 32 bytes".into()))?;
+            Ok(StoredArtifact { path: row.path, bytes: row.bytes.cast_unsigned(), sha256 })
+        })
+        .transpose()
+    }
+}

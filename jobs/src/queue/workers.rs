@@ -1,0 +1,66 @@
+//! The `workers` table: who is alive, and what each does.
+
+use std::collections::HashSet;
+
+use uuid::Uuid;
+
+use super::Queue;
+use crate::Result;
+use crate::ids::JobId;
+
+/// What a worker is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerState {
+    /// Waits for work.
+    Idle,
+    /// Runs a job.
+    Busy,
+    /// Ends what it has begun and takes nothing new.
+    Draining,
+    /// Has ended.
+    Stopped,
+}
+
+impl WorkerState {
+    /// As the database spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl Queue {
+    /// A worker's heartbeat; the first one registers it.
+    pub async fn heartbeat(&self, name: &str, host: &str, state: WorkerState, job: Option<JobId>) -> Result<()> {
+        sqlx::query!(
+            "INSERT INTO workers (name, host, state, job_id, version) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (name) DO UPDATE SET state = excluded.state, job_id = excluded.job_id, last_seen_at = now()",
+            name,
+            host,
+            state.as_str(),
+            job.map(|job| job.0),
+            env!("CARGO_PKG_VERSION"),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Identity of the service that this database belongs to.
+    pub async fn instance(&self) -> Result<Uuid> {
+        Ok(sqlx::query_scalar!("SELECT id FROM instance").fetch_one(&self.pool).await?)
+    }
+
+    /// The attempts that may still write: the job and token of every running one.
+    pub async fn live_attempts(&self) -> Result<HashSet<(JobId, Uuid)>> {
+        let rows = sqlx::query!(r#"SELECT id, run_token AS "token!" FROM jobs WHERE state = 'running'"#)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.into_iter().map(|row| (JobId(row.id), row.token)).collect())
+    }
+}

@@ -1,0 +1,4 @@
+//! The domain against real things: a Postgres server and a container engine.
+
+mod queue;
+mod support;

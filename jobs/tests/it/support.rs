@@ -1,0 +1,42 @@
+//! A database of its own for each test.
+
+use jobs::capture::options::RequestOptions;
+use jobs::ids::{JobId, Owner};
+use jobs::problems::Shape;
+use jobs::queue::{NewJob, Queue};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+
+/// URL of a database in which test databases may be created.
+pub fn maintenance_url() -> String {
+    std::env::var("NCU_SERVICE_TEST_DATABASE_URL")
+        .expect("NCU_SERVICE_TEST_DATABASE_URL is not set; run the tests with scripts/test")
+}
+
+/// A fresh, migrated database. It is left behind for a look after a failure; the server is thrown away as a whole.
+pub async fn database() -> (Queue, PgPool) {
+    let options: PgConnectOptions = maintenance_url().parse().unwrap();
+    let name = format!("test_{}", uuid::Uuid::new_v4().as_simple());
+    let mut connection = PgConnection::connect_with(&options).await.unwrap();
+    sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let pool = PgPoolOptions::new().max_connections(8).connect_with(options.database(&name)).await.unwrap();
+    let queue = Queue::new(pool.clone());
+    queue.migrate().await.unwrap();
+    (queue, pool)
+}
+
+/// A job with the given number of shapes.
+pub fn job(owner: &str, shapes: u32) -> NewJob {
+    let shape = |n: u32| -> Shape { serde_json::from_str(&format!(r#"{{"zeta": {n}, "alpha": 1}}"#)).unwrap() };
+    NewJob {
+        id: JobId::random(),
+        owner: Owner::from_credential(owner),
+        leaderboard: "vectoradd_sample".to_owned(),
+        problem_dir: "sample/vectoradd_py".to_owned(),
+        file_name: "submission.py".to_owned(),
+        source: "def custom_kernel(data): return data\n".to_owned(),
+        benchmarks: (0..shapes).map(|n| (n, shape(n))).collect(),
+        options: RequestOptions::default(),
+    }
+}
