@@ -27,7 +27,7 @@ pub struct Credential(HeaderValue);
 
 impl Credential {
     /// Takes the CLI id out of a request's headers.
-    fn from_headers(headers: &HeaderMap) -> Result<Self, ApiError> {
+    pub fn from_headers(headers: &HeaderMap) -> Result<Self, ApiError> {
         let mut values = headers.get_all(CLI_ID_HEADER).iter();
         let value = values.next().filter(|value| !value.is_empty()).ok_or(ApiError::NoCredential)?;
         let plain = value.len() <= MAX_CLI_ID_BYTES && value.as_bytes().iter().all(u8::is_ascii_graphic);
@@ -133,7 +133,8 @@ mod tests {
     fn a_credential_is_one_header_of_visible_ascii() {
         assert!(matches!(credential(&[]), Err(ApiError::NoCredential)));
         assert!(matches!(credential(&[b""]), Err(ApiError::NoCredential)));
-        for wrong in [&[b"a b".as_slice()][..], &["é".as_bytes()], &[b"one", b"two"], &[&[b'a'; MAX_CLI_ID_BYTES + 1]]] {
+        for wrong in [&[b"a b".as_slice()][..], &["é".as_bytes()], &[b"one", b"two"], &[&[b'a'; MAX_CLI_ID_BYTES + 1]]]
+        {
             assert!(matches!(credential(wrong), Err(ApiError::MalformedCredential)), "{wrong:?}");
         }
     }

@@ -48,8 +48,9 @@ async fn run() -> Result<(), Box<dyn Error>> {
 
     let app = Arc::new(App::new(&config)?);
     let stop = serve::stop_signal()?;
-    let listener =
-        TcpListener::bind(config.listen).await.map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
     tracing::info!(listen = %listener.local_addr()?, checks_cli_ids = app.kernelbot.is_some(), "serving");
     let migration = tokio::spawn(serve::migrate(app.queue.clone()));
     serve::serve(listener, app::router(app), stop, config.stop_timeout).await;
@@ -60,16 +61,25 @@ async fn run() -> Result<(), Box<dyn Error>> {
 /// Reads `NCU_SERVICE_LOG_FORMAT` and `NCU_SERVICE_LOG`.
 fn start_log(reader: &mut Reader) -> Result<(), ConfigError> {
     let json =
-        reader.or_default("NCU_SERVICE_LOG_FORMAT", "text", "format of the log: text or json", |value| match value {
-            "text" => Ok(false),
-            "json" => Ok(true),
-            _ => Err("text or json is expected".to_owned()),
-        })?;
+        reader.or_default(
+            "NCU_SERVICE_LOG_FORMAT",
+            "text",
+            "format of the log: text or json",
+            |value| match value {
+                "text" => Ok(false),
+                "json" => Ok(true),
+                _ => Err("text or json is expected".to_owned()),
+            },
+        )?;
     let common = reader.optional("RUST_LOG", "what is logged, where NCU_SERVICE_LOG is not set", filter)?;
     let own = reader.optional("NCU_SERVICE_LOG", "what is logged, for example info or jobs=debug", filter)?;
     let filter = own.or(common).unwrap_or_else(|| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if json { log.json().init() } else { log.init() }
+    if json {
+        log.json().init()
+    } else {
+        log.init()
+    }
     Ok(())
 }
 

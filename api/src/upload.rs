@@ -74,7 +74,9 @@ async fn read_form(mut form: Multipart) -> Result<Submission, ApiError> {
         match name.as_str() {
             "file" => file = Some((file_name(&field)?, source(field).await?)),
             _ if field.file_name().is_some() => {
-                return Err(unusable("The submission is expected in the form field \"file\", and no other file is taken."));
+                return Err(unusable(
+                    "The submission is expected in the form field \"file\", and no other file is taken.",
+                ));
             }
             "leaderboard" => leaderboard = Some(self::leaderboard(&text(field, &name).await?)?),
             "benchmark_index" => benchmark_index = Some(text(field, &name).await?),
@@ -93,8 +95,7 @@ async fn read_form(mut form: Multipart) -> Result<Submission, ApiError> {
     }
 
     let (file_name, source) = file.ok_or_else(|| unusable("No file was sent: the form field \"file\" is missing."))?;
-    let leaderboard =
-        leaderboard.ok_or_else(|| unusable("No leaderboard was named: give one with --leaderboard."))?;
+    let leaderboard = leaderboard.ok_or_else(|| unusable("No leaderboard was named: give one with --leaderboard."))?;
     Ok(Submission { file_name, source, leaderboard, benchmark_index, options })
 }
 

@@ -1,0 +1,115 @@
+//! `GET /jobs/{id}`: names, types and order of what users' tools parse.
+
+use std::time::Duration;
+
+use chrono::DateTime;
+use jobs::queue::{ErrorKind, RunEnd, RunLease, State, StoredArtifact};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{Form, Service};
+
+/// Takes the timestamps out, after a look at their form, so that the rest can be compared as a whole.
+fn without_times(mut body: Value) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map.iter_mut() {
+                    match value {
+                        Value::String(at) if key.ends_with("_at") => {
+                            assert!(DateTime::parse_from_rfc3339(at).is_ok() && at.ends_with("+00:00"), "{at}");
+                            *at = "a time".to_owned();
+                        }
+                        _ => strip(value),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    strip(&mut body);
+    body
+}
+
+#[tokio::test]
+async fn a_queued_job_has_every_field_that_tools_parse() {
+    let service = Service::start().await;
+    let form = Form::usual().text("benchmark_index", "1").text("ncu_launch_count", "3");
+    let id = service.submit("good-alice", form).await.json()["job_id"].as_str().unwrap().to_owned();
+    let answer = service.get(&format!("/jobs/{id}"), "good-alice").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.headers["content-type"], "application/json");
+    let shape = json!({"n": 64, "batch": 40, "cond": 1});
+    let expected = json!({
+        "id": id,
+        "status": "queued",
+        "queue_position": 1,
+        "error": null,
+        "leaderboard": "qr_v2",
+        "problem_dir": "linalg/qr_v2",
+        "created_at": "a time",
+        "started_at": null,
+        "ended_at": null,
+        "requested_benchmarks": [{"index": 1, "config": shape}],
+        "runs": [{
+            "benchmark_index": 1, "benchmark": shape, "status": "queued", "exit_code": null, "error": null,
+            "artifact_name": null, "error_kind": null, "simulated": false, "started_at": null, "ended_at": null,
+        }],
+        "artifacts": [],
+        "error_kind": null,
+        "attempt": 0,
+        "options": {"ncu_launch_count": 3},
+        "simulated": false,
+    });
+    // As text: the order of the keys, those of the shape above all, is part of it.
+    assert_eq!(
+        serde_json::to_string_pretty(&without_times(answer.json())).unwrap(),
+        serde_json::to_string_pretty(&expected).unwrap()
+    );
+}
+
+#[tokio::test]
+async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_zips() {
+    let service = Service::start().await;
+    let id = service.accepted("good-alice").await;
+    let claim = service.queue.claim("a worker", Duration::from_secs(60)).await.unwrap().unwrap();
+    for (index, shape) in &claim.pending {
+        let run = RunLease { job: claim.id, token: claim.token, attempt: claim.attempt, benchmark_index: *index };
+        service.queue.start_run(run).await.unwrap();
+        let failed = *index == 2;
+        let stored = StoredArtifact { path: format!("p/{index}"), bytes: 7, sha256: [1; 32] };
+        let end = RunEnd {
+            state: if failed { State::Failed } else { State::Succeeded },
+            exit_code: Some(if failed { 1 } else { 0 }),
+            error: failed.then(|| (ErrorKind::Submission, "It does not compile.".to_owned())),
+            simulated: true,
+            artifact: (!failed).then(|| (shape.artifact_name(*index), stored)),
+        };
+        service.queue.finish_run(run, &end).await.unwrap();
+    }
+    service.queue.finish(claim.id, claim.token).await.unwrap();
+
+    let body = without_times(service.get(&format!("/jobs/{id}"), "good-alice").await.json());
+    assert_eq!((&body["status"], &body["queue_position"]), (&json!("failed"), &Value::Null));
+    assert!(body["error"].as_str().unwrap().contains("It does not compile."), "{body}");
+    assert_eq!((&body["started_at"], &body["ended_at"]), (&json!("a time"), &json!("a time")));
+    assert_eq!((&body["attempt"], &body["simulated"]), (&json!(1), &json!(true)));
+    let name = "profile.0-n-32-batch-20-cond-1.zip";
+    assert_eq!(
+        body["artifacts"][0],
+        json!({
+            "name": name, "url": format!("/jobs/{id}/artifacts/{name}"), "benchmark_index": 0,
+            "benchmark": {"n": 32, "batch": 20, "cond": 1}, "bytes": 7,
+        })
+    );
+    assert_eq!(body["artifacts"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        body["runs"][2],
+        json!({
+            "benchmark_index": 2, "benchmark": {"n": 512, "batch": 640, "cond": 2}, "status": "failed", "exit_code": 1,
+            "error": "It does not compile.", "artifact_name": null, "error_kind": "submission", "simulated": true,
+            "started_at": "a time", "ended_at": "a time",
+        })
+    );
+}

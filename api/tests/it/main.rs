@@ -1,0 +1,14 @@
+//! The API as its clients meet it: over HTTP, with a real Postgres, and a `KernelBot` played by a small server.
+
+mod admission;
+mod artifacts;
+mod health;
+mod job_bodies;
+mod kernelbot;
+mod outages;
+mod raw;
+mod refusals;
+mod secrets;
+mod stopping;
+mod submissions;
+mod support;

@@ -1,0 +1,56 @@
+//! The CLI id leaves the service towards `KernelBot` and in no other direction.
+
+use sqlx::{AssertSqlSafe, PgPool};
+
+use crate::support::{Form, Service, logs};
+
+/// Every row of every table as text; bytes are written in hexadecimal.
+async fn dump(pool: &PgPool) -> String {
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT quote_ident(table_schema) || '.' || quote_ident(table_name) FROM information_schema.tables
+         WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('pg_catalog', 'information_schema')",
+    )
+    .fetch_all(pool)
+    .await
+    .unwrap();
+    let mut dump = String::new();
+    for table in tables {
+        let rows: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(format!("SELECT row_to_json(t)::text FROM {table} t")))
+                .fetch_all(pool)
+                .await
+                .unwrap();
+        dump += &format!("{table}: {}\n", rows.join("\n"));
+    }
+    dump
+}
+
+#[tokio::test]
+async fn the_cli_id_is_in_no_answer_no_log_line_and_no_table() {
+    const SECRET: &str = "5ecre7c11id";
+    let service = Service::start_with(&[("NCU_SERVICE_KERNELBOT_TIMEOUT_SECS", "1")]).await;
+    let mut answers = String::new();
+    for word in ["good", "bad", "odd", "ill", "page", "moved", "silent"] {
+        let cli_id = format!("{word}-{SECRET}");
+        let submitted = service.submit(&cli_id, Form::usual()).await;
+        if word == "good" {
+            let id = submitted.json()["job_id"].as_str().unwrap().to_owned();
+            for path in [format!("/jobs/{id}"), format!("/jobs/{id}/artifacts/a.zip"), "/health".to_owned()] {
+                answers += &format!("{:?}", service.get(&path, &cli_id).await.json());
+            }
+        }
+        answers += &format!("{:?} {}", submitted.headers, String::from_utf8_lossy(&submitted.bytes));
+        service.submit(&cli_id, Form::new()).await;
+        service.submit(&format!("{word} {SECRET}"), Form::usual()).await;
+    }
+    let (log, tables) = (logs::all(), dump(&service.pool).await);
+    // Each of the three was really looked at.
+    assert!(answers.contains("requested_benchmarks"));
+    assert!(log.contains("job queued") && log.contains("KernelBot did not answer in time"));
+    assert!(tables.contains("linalg/qr_v2") && tables.contains("apalis"), "{tables}");
+
+    let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for (place, text) in [("answers", answers), ("log", log), ("tables", tables)] {
+        assert!(!text.contains(SECRET) && !text.contains(&hex), "the CLI id is in the {place}");
+    }
+}
