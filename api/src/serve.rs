@@ -1,6 +1,5 @@
 //! Takes connections until it is told to stop, then lets the requests in progress end.
 
-use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
@@ -81,7 +80,7 @@ pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
 }
 
 /// Brings the schema up to date, however long the database takes to come up.
-pub async fn migrate(queue: Queue) -> Option<Infallible> {
+pub async fn migrate(queue: Queue) {
     let mut failed = false;
     while let Err(error) = queue.migrate().await {
         // Once: the same line every second would bury the others.
@@ -91,5 +90,4 @@ pub async fn migrate(queue: Queue) -> Option<Infallible> {
         tokio::time::sleep(MIGRATION_PAUSE).await;
     }
     tracing::info!("the schema is up to date");
-    None
 }

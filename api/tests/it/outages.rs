@@ -2,25 +2,28 @@
 
 use std::time::{Duration, Instant};
 
+use jobs::config::DatabaseConfig;
+use jobs::queue::Queue;
 use reqwest::StatusCode;
 
 use crate::support::outage::Wire;
-use crate::support::{Form, Service};
+use crate::support::{Form, Service, database};
+
+/// A wire to a database, and the URL over it.
+async fn wire_to(database: &str) -> (Wire, String) {
+    let mut url = reqwest::Url::parse(database).unwrap();
+    let wire = Wire::to(format!("{}:{}", url.host_str().unwrap(), url.port().unwrap_or(5432))).await;
+    url.set_host(Some("127.0.0.1")).unwrap();
+    url.set_port(Some(wire.address.port())).unwrap();
+    (wire, url.to_string())
+}
 
 /// A service whose database is reached over a wire that can be cut.
 async fn wired(patience_secs: &str) -> (Service, Wire) {
-    // The wire's own database: a service makes one of its own, so this one is found by asking the running service.
-    let service = Service::start().await;
-    let options = service.pool.connect_options();
-    let wire = Wire::to(format!("{}:{}", options.get_host(), options.get_port())).await;
-    let url = format!(
-        "postgres://{}@{}/{}?sslmode=disable",
-        options.get_username(),
-        wire.address,
-        options.get_database().unwrap()
-    );
+    let database = database().await;
+    let (wire, url) = wire_to(&database).await;
     let settings = [("NCU_SERVICE_DATABASE_URL", url.as_str()), ("NCU_SERVICE_DATABASE_PATIENCE_SECS", patience_secs)];
-    (Service::start_with(&settings).await, wire)
+    (Service::start_on(&database, &settings).await, wire)
 }
 
 #[tokio::test]
@@ -31,8 +34,7 @@ async fn a_poll_that_meets_an_outage_waits_for_its_end() {
     let path = format!("/jobs/{id}");
     let poll = service.get(&path, "good-alice");
     let mend = async {
-        // Long enough for a first try to have failed: a refused connection fails at once.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        wire.met().await;
         wire.mend();
     };
     let (answer, ()) = tokio::join!(poll, mend);
@@ -61,15 +63,22 @@ async fn a_submission_during_an_outage_is_told_to_come_back() {
     let answer = service.submit("good-alice", Form::usual()).await;
     let sentence = "The service cannot reach its database at this moment: try again in a minute.";
     assert_eq!((answer.status, answer.detail().as_str()), (StatusCode::SERVICE_UNAVAILABLE, sentence));
+    assert_eq!(service.jobs().await, 0);
     wire.mend();
     service.accepted("good-alice").await;
 }
 
 #[tokio::test]
 async fn migrations_are_tried_until_the_database_is_there() {
-    let (service, wire) = wired("20").await;
+    let database = database().await;
+    let (wire, url) = wire_to(&database).await;
+    let config = DatabaseConfig { url, max_connections: 5 };
     wire.cut();
-    let migration = tokio::spawn(ncu_api::serve::migrate(service.app.queue.clone()));
+    let migration = tokio::spawn(ncu_api::serve::migrate(Queue::connect_lazy(&config, "a test").unwrap()));
+    wire.met().await;
     wire.mend();
-    assert!(migration.await.unwrap().is_none());
+    migration.await.unwrap();
+    let pool = sqlx::PgPool::connect(&database).await.unwrap();
+    let jobs: i64 = sqlx::query_scalar("SELECT count(*) FROM jobs").fetch_one(&pool).await.unwrap();
+    assert_eq!(jobs, 0);
 }

@@ -67,16 +67,20 @@ impl Service {
 
     /// A service with some settings changed.
     pub async fn start_with(changes: &[(&str, &str)]) -> Self {
+        Self::start_on(&database().await, changes).await
+    }
+
+    /// A service on a given database, which it may reach by another URL: a changed setting.
+    pub async fn start_on(database: &str, changes: &[(&str, &str)]) -> Self {
         logs::capture();
         // Every test of the binary shares the process, and the first one there installs it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let database = database().await;
         let kernelbot = FakeKernelBot::start().await;
         let folder = tempfile::tempdir().unwrap();
         problems::write(&folder.path().join("problems"));
 
         let mut settings: Vec<(&str, String)> = vec![
-            ("NCU_SERVICE_DATABASE_URL", database.clone()),
+            ("NCU_SERVICE_DATABASE_URL", database.to_owned()),
             ("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", folder.path().join("problems").display().to_string()),
             ("NCU_SERVICE_ARTIFACTS_URL", format!("file://{}", folder.path().join("artifacts").display())),
             ("KERNELBOT_API_URL", kernelbot.url.clone()),
@@ -84,7 +88,7 @@ impl Service {
         settings.extend(changes.iter().map(|&(name, value)| (name, value.to_owned())));
         let config = Config::read(&mut Reader::from_pairs(settings)).unwrap();
 
-        let pool = PgPool::connect(&database).await.unwrap();
+        let pool = PgPool::connect(database).await.unwrap();
         let queue = Queue::new(pool.clone());
         queue.migrate().await.unwrap();
         let app = Arc::new(App::new(&config).unwrap());
@@ -135,7 +139,7 @@ pub async fn send(request: reqwest::RequestBuilder) -> Answer {
 }
 
 /// Creates a database and returns its URL. It is left behind for a look after a failure; the server is thrown away.
-async fn database() -> String {
+pub async fn database() -> String {
     let maintenance = std::env::var("NCU_SERVICE_TEST_DATABASE_URL")
         .expect("NCU_SERVICE_TEST_DATABASE_URL is not set; run the tests with scripts/test");
     let options: PgConnectOptions = maintenance.parse().unwrap();

@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub struct Wire {
     pub address: SocketAddr,
     up: watch::Sender<bool>,
+    /// Connections that met the cut so far.
+    turned_away: watch::Sender<usize>,
 }
 
 impl Wire {
@@ -16,13 +18,15 @@ impl Wire {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let up = watch::Sender::new(true);
-        let state = up.clone();
+        let turned_away = watch::Sender::new(0);
+        let (state, count) = (up.clone(), turned_away.clone());
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let mut state = state.subscribe();
-                let host = host.clone();
+                let (host, count) = (host.clone(), count.clone());
                 tokio::spawn(async move {
                     if !*state.borrow() {
+                        count.send_modify(|count| *count += 1);
                         return;
                     }
                     let Ok(mut server) = TcpStream::connect(host).await else { return };
@@ -33,12 +37,17 @@ impl Wire {
                 });
             }
         });
-        Self { address, up }
+        Self { address, up, turned_away }
     }
 
     /// Every connection breaks, and no new one comes about.
     pub fn cut(&self) {
         self.up.send_replace(false);
+    }
+
+    /// Resolves when a connection has met the cut.
+    pub async fn met(&self) {
+        self.turned_away.subscribe().wait_for(|&count| count > 0).await.unwrap();
     }
 
     pub fn mend(&self) {
