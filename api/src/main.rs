@@ -1,2 +1,78 @@
-//! Stub.
-fn main() {}
+//! `ncu-api`: reads the settings, starts the log, serves.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand};
+use jobs::config::{ConfigError, Reader};
+use ncu_api::app::{self, App};
+use ncu_api::config::Config;
+use ncu_api::serve;
+use tokio::net::TcpListener;
+use tracing_subscriber::EnvFilter;
+
+/// The HTTP side of ncu-service. Settings are read from the environment.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Take submissions, answer polls and hand out archives.
+    Serve,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Arguments { command: Command::Serve } = Arguments::parse();
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        // The log may not be there yet, and a person started this.
+        Err(error) => {
+            eprintln!("ncu-api: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
+    let mut reader = Reader::from_env();
+    start_log(&mut reader)?;
+    let config = Config::read(&mut reader)?;
+    // The one TLS provider of the process; an error would mean that there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+
+    let app = Arc::new(App::new(&config)?);
+    let stop = serve::stop_signal()?;
+    let listener =
+        TcpListener::bind(config.listen).await.map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
+    tracing::info!(listen = %listener.local_addr()?, checks_cli_ids = app.kernelbot.is_some(), "serving");
+    let migration = tokio::spawn(serve::migrate(app.queue.clone()));
+    serve::serve(listener, app::router(app), stop, config.stop_timeout).await;
+    migration.abort();
+    Ok(())
+}
+
+/// Reads `NCU_SERVICE_LOG_FORMAT` and `NCU_SERVICE_LOG`.
+fn start_log(reader: &mut Reader) -> Result<(), ConfigError> {
+    let json =
+        reader.or_default("NCU_SERVICE_LOG_FORMAT", "text", "format of the log: text or json", |value| match value {
+            "text" => Ok(false),
+            "json" => Ok(true),
+            _ => Err("text or json is expected".to_owned()),
+        })?;
+    let common = reader.optional("RUST_LOG", "what is logged, where NCU_SERVICE_LOG is not set", filter)?;
+    let own = reader.optional("NCU_SERVICE_LOG", "what is logged, for example info or jobs=debug", filter)?;
+    let filter = own.or(common).unwrap_or_else(|| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if json { log.json().init() } else { log.init() }
+    Ok(())
+}
+
+fn filter(value: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(value).map_err(|_| "a level or a list of target=level is expected".to_owned())
+}

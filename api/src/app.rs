@@ -1,0 +1,123 @@
+//! What every handler works with, and which path goes to which handler.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+use jobs::artifacts::ArtifactStore;
+use jobs::problems::{Catalog, Problem, ProblemError, Revision};
+use jobs::queue::Queue;
+use tokio::sync::Semaphore;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::trace::TraceLayer;
+
+use crate::config::Config;
+use crate::error::ApiError;
+use crate::kernelbot::{KernelBot, Lifetimes};
+use crate::{artifact, drain, health, job, profile, upload};
+
+/// The state of the service.
+#[derive(Debug)]
+pub struct App {
+    /// The jobs.
+    pub queue: Queue,
+    /// The archives.
+    pub store: ArtifactStore,
+    /// Says whether a CLI id is good; `None` where the operator lets everybody in.
+    pub kernelbot: Option<KernelBot>,
+    /// Places for uploads in progress, which bound the memory they take.
+    pub uploads: Semaphore,
+    /// How long one upload may take.
+    pub upload_timeout: Duration,
+    /// How long a poll waits for the database.
+    pub database_patience: Duration,
+    catalog: Arc<Catalog>,
+}
+
+/// The service could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The queue or the artifact store could not be opened.
+    #[error(transparent)]
+    Jobs(#[from] jobs::Error),
+    /// The client that asks `KernelBot` could not be made.
+    #[error("KernelBot client: {0}")]
+    KernelBot(#[from] reqwest::Error),
+}
+
+impl App {
+    /// Sets everything up. Nothing is connected yet, so this works while the database is still starting.
+    pub fn new(config: &Config) -> Result<Self, SetupError> {
+        let kernelbot = config.kernelbot.as_ref().map(|kernelbot| {
+            KernelBot::new(&kernelbot.url, kernelbot.timeout, kernelbot.max_questions, Lifetimes::default())
+        });
+        Ok(Self {
+            queue: Queue::connect_lazy(&config.database, "ncu-api")?,
+            store: ArtifactStore::open(&config.artifacts)?,
+            kernelbot: kernelbot.transpose()?,
+            uploads: Semaphore::new(config.max_uploads),
+            upload_timeout: config.upload_timeout,
+            database_patience: config.database_patience,
+            catalog: Arc::new(Catalog::new(config.problems_dir.clone())),
+        })
+    }
+
+    /// The problem behind a leaderboard's name.
+    pub async fn problem(&self, name: String) -> Result<Arc<Problem>, ApiError> {
+        let catalog = Arc::clone(&self.catalog);
+        let found = tokio::task::spawn_blocking(move || catalog.problem(&name)).await;
+        found.map_err(|error| ApiError::Internal(format!("catalog: {error}")))?.map_err(|error| {
+            let sentence = error.to_string();
+            match error {
+                ProblemError::Unknown { .. } => ApiError::UnknownLeaderboard(sentence),
+                ProblemError::NotProfilable(_) => ApiError::Unusable(sentence),
+                ProblemError::Broken { detail, .. } => ApiError::BrokenLeaderboard { sentence, detail },
+            }
+        })
+    }
+
+    /// The revision of the problems; unknown if it cannot be had.
+    pub async fn revision(&self) -> Revision {
+        let catalog = Arc::clone(&self.catalog);
+        tokio::task::spawn_blocking(move || catalog.revision()).await.unwrap_or_default()
+    }
+}
+
+/// The service's paths.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/health", get(health::show))
+        .route("/profile", post(profile::submit).layer(DefaultBodyLimit::max(upload::MAX_FORM_BYTES)))
+        .route("/jobs/{id}", get(job::show))
+        .route("/jobs/{id}/artifacts/{name}", get(artifact::download))
+        .fallback(async || ApiError::NoSuchPath)
+        .method_not_allowed_fallback(async || ApiError::WrongMethod)
+        .with_state(app)
+        .layer(middleware::from_fn(drain::before_refusing))
+        .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")))
+        .layer(SetResponseHeaderLayer::overriding(header::CACHE_CONTROL, HeaderValue::from_static("no-store")))
+        .layer(CatchPanicLayer::custom(after_panic))
+        // Faults are logged where they become a response, so the layer itself reports none.
+        .layer(TraceLayer::new_for_http().make_span_with(span).on_failure(()))
+}
+
+/// Neither headers nor the query are logged: a credential belongs into the first and may end in the second.
+fn span(request: &Request) -> tracing::Span {
+    tracing::info_span!("request", method = %request.method(), path = request.uri().path())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the layer gives the panic away")]
+fn after_panic(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a text");
+    ApiError::Internal(format!("panic: {text}")).into_response()
+}

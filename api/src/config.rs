@@ -1,0 +1,190 @@
+//! The API's settings.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jobs::config::{self, ConfigError, DatabaseConfig, Reader};
+use reqwest::Url;
+
+/// Everything an operator decides about the API.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where requests are taken.
+    pub listen: SocketAddr,
+    /// Where Postgres is.
+    pub database: DatabaseConfig,
+    /// The problems folder of a reference-kernels checkout.
+    pub problems_dir: PathBuf,
+    /// Where the archives are.
+    pub artifacts: Url,
+    /// Who says whether a CLI id is good; `None` lets everybody in.
+    pub kernelbot: Option<KernelBotConfig>,
+    /// Uploads in progress at a time.
+    pub max_uploads: usize,
+    /// How long one upload may take.
+    pub upload_timeout: Duration,
+    /// How long a poll waits for the database.
+    pub database_patience: Duration,
+    /// How long requests in progress may take after a stop.
+    pub stop_timeout: Duration,
+}
+
+/// How `KernelBot` is asked.
+#[derive(Debug, Clone)]
+pub struct KernelBotConfig {
+    /// Its base URL.
+    pub url: Url,
+    /// How long one question may take, with its wait for its turn.
+    pub timeout: Duration,
+    /// Questions open at a time.
+    pub max_questions: usize,
+}
+
+impl Config {
+    /// Reads every setting, also those that another setting makes useless, so that a bad value never hides.
+    pub fn read(reader: &mut Reader) -> Result<Self, ConfigError> {
+        let listen = reader.or_default(
+            "NCU_SERVICE_LISTEN",
+            "127.0.0.1:8765",
+            "address and port on which the API takes requests",
+            address,
+        )?;
+        let require_cli_id = reader.or_default(
+            "NCU_SERVICE_REQUIRE_CLI_ID",
+            "1",
+            "whether every request needs a CLI id that KernelBot accepts",
+            config::switch,
+        )?;
+        let allow_anonymous_public = reader.or_default(
+            "NCU_SERVICE_ALLOW_ANONYMOUS_PUBLIC",
+            "0",
+            "whether the API may listen beyond this host while it lets everybody in",
+            config::switch,
+        )?;
+        let kernelbot = kernelbot(reader, require_cli_id)?;
+        if !require_cli_id && !listen.ip().is_loopback() && !allow_anonymous_public {
+            return Err(ConfigError::Invalid {
+                name: "NCU_SERVICE_LISTEN",
+                value: listen.to_string(),
+                reason: "with NCU_SERVICE_REQUIRE_CLI_ID=0 everybody who reaches this address could run code here; \
+                         listen on 127.0.0.1, or set NCU_SERVICE_ALLOW_ANONYMOUS_PUBLIC=1"
+                    .to_owned(),
+            });
+        }
+        Ok(Self {
+            listen,
+            database: DatabaseConfig::read(reader)?,
+            problems_dir: config::problems_dir(reader)?,
+            artifacts: config::artifacts_url(reader)?,
+            kernelbot,
+            max_uploads: reader.or_default(
+                "NCU_SERVICE_MAX_UPLOADS",
+                "32",
+                "uploads in progress at a time; each takes up to 2.5 MB of memory",
+                permits,
+            )?,
+            upload_timeout: reader.or_default(
+                "NCU_SERVICE_UPLOAD_TIMEOUT_SECS",
+                "60",
+                "seconds that one upload may take",
+                config::seconds,
+            )?,
+            database_patience: reader.or_default(
+                "NCU_SERVICE_DATABASE_PATIENCE_SECS",
+                "20",
+                "seconds that a poll waits for the database; clients give a poll 30 seconds in all",
+                config::seconds,
+            )?,
+            stop_timeout: reader.or_default(
+                "NCU_SERVICE_API_STOP_TIMEOUT_SECS",
+                "10",
+                "seconds that requests in progress may take after a stop of the API",
+                config::seconds,
+            )?,
+        })
+    }
+}
+
+fn kernelbot(reader: &mut Reader, required: bool) -> Result<Option<KernelBotConfig>, ConfigError> {
+    const URL: &str = "KERNELBOT_API_URL";
+    const URL_HELP: &str = "base URL of KernelBot's API, which says whether a CLI id is good";
+    let url = if required {
+        Some(reader.required(URL, URL_HELP, web_url)?)
+    } else {
+        // Not asked, but a value that cannot be used is still named.
+        reader.optional(URL, URL_HELP, web_url)?
+    };
+    let timeout = reader.or_default(
+        "NCU_SERVICE_KERNELBOT_TIMEOUT_SECS",
+        "5",
+        "seconds that KernelBot may take to answer",
+        config::seconds,
+    )?;
+    let max_questions = reader.or_default(
+        "NCU_SERVICE_KERNELBOT_MAX_QUESTIONS",
+        "4",
+        "questions to KernelBot open at a time",
+        permits,
+    )?;
+    Ok(url.filter(|_| required).map(|url| KernelBotConfig { url, timeout, max_questions }))
+}
+
+fn address(value: &str) -> Result<SocketAddr, String> {
+    value.parse().map_err(|_| "an address with a port is expected, for example 127.0.0.1:8765".to_owned())
+}
+
+fn web_url(value: &str) -> Result<Url, String> {
+    Url::parse(value)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))
+        .ok_or_else(|| "an http:// or https:// URL is expected".to_owned())
+}
+
+/// A count that a semaphore takes.
+fn permits(value: &str) -> Result<usize, String> {
+    let count = config::count(value)?;
+    usize::try_from(count)
+        .ok()
+        .filter(|&n| n <= tokio::sync::Semaphore::MAX_PERMITS)
+        .ok_or_else(|| "a smaller number is expected".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUIRED: [(&str, &str); 2] = [
+        ("NCU_SERVICE_DATABASE_URL", "postgres://ncu@localhost/ncu"),
+        ("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", "/srv/problems"),
+    ];
+
+    fn read(pairs: &[(&'static str, &'static str)]) -> Result<Config, ConfigError> {
+        Config::read(&mut Reader::from_pairs(REQUIRED.iter().chain(pairs).copied()))
+    }
+
+    #[test]
+    fn the_check_of_cli_ids_is_on_unless_it_is_switched_off() {
+        let error = read(&[]).unwrap_err().to_string();
+        assert!(error.starts_with("KERNELBOT_API_URL is not set"), "{error}");
+        let config = read(&[("KERNELBOT_API_URL", "https://kernelbot.example")]).unwrap();
+        assert_eq!(config.kernelbot.unwrap().url.as_str(), "https://kernelbot.example/");
+        assert!(read(&[("NCU_SERVICE_REQUIRE_CLI_ID", "0")]).unwrap().kernelbot.is_none());
+    }
+
+    #[test]
+    fn letting_everybody_in_from_everywhere_takes_a_word_of_its_own() {
+        let open = [("NCU_SERVICE_REQUIRE_CLI_ID", "0"), ("NCU_SERVICE_LISTEN", "0.0.0.0:8765")];
+        let error = read(&open).unwrap_err().to_string();
+        assert!(error.contains("NCU_SERVICE_ALLOW_ANONYMOUS_PUBLIC=1"), "{error}");
+        assert!(read(&[open[0], open[1], ("NCU_SERVICE_ALLOW_ANONYMOUS_PUBLIC", "1")]).is_ok());
+        assert!(read(&[open[0], ("NCU_SERVICE_LISTEN", "[::1]:8765")]).is_ok());
+    }
+
+    #[test]
+    fn a_kernelbot_url_that_cannot_be_used_is_named_even_when_nobody_is_asked() {
+        let error =
+            read(&[("NCU_SERVICE_REQUIRE_CLI_ID", "0"), ("KERNELBOT_API_URL", "ftp://x")]).unwrap_err().to_string();
+        assert!(error.starts_with("KERNELBOT_API_URL"), "{error}");
+    }
+}

@@ -1,0 +1,17 @@
+//! The HTTP side of ncu-service: takes submissions, answers polls, hands out archives.
+//!
+//! It knows the clients' contract and nothing of containers; what a job is, the `jobs` crate says.
+
+pub mod app;
+pub mod artifact;
+pub mod auth;
+pub mod config;
+pub mod drain;
+pub mod error;
+pub mod health;
+pub mod job;
+pub mod kernelbot;
+pub mod profile;
+pub mod retry;
+pub mod serve;
+pub mod upload;

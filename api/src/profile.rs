@@ -1,0 +1,93 @@
+//! `POST /profile`: everything is checked, then one job is queued.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use jobs::ids::JobId;
+use jobs::problems::{Problem, Shape};
+use jobs::queue::{self, NewJob};
+use serde::Serialize;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::upload;
+
+/// How long the database may take to queue a job. Trying again is the client's: a job must not be queued twice.
+const SUBMIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The answer to an accepted submission.
+#[derive(Debug, Serialize)]
+pub struct Accepted {
+    job_id: String,
+    status: &'static str,
+    queue_position: i64,
+}
+
+/// Queues a job.
+pub async fn submit(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    request: Request,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    caller.must_be_known(&app).await?;
+    let submission = {
+        let _place = app.uploads.try_acquire().map_err(|_| ApiError::TooManyUploads)?;
+        upload::read(request, app.upload_timeout).await?
+    };
+    let problem = app.problem(submission.leaderboard.clone()).await?;
+    let benchmarks = chosen(&problem, &submission.leaderboard, submission.benchmark_index.as_deref())?;
+
+    let job = NewJob {
+        id: JobId::random(),
+        owner: caller.owner,
+        leaderboard: submission.leaderboard,
+        problem_dir: problem.directory.clone(),
+        file_name: submission.file_name,
+        source: submission.source,
+        benchmarks,
+        options: submission.options,
+    };
+    let queue_position = tokio::time::timeout(SUBMIT_TIMEOUT, app.queue.submit(&job))
+        .await
+        .map_err(|_| ApiError::DatabaseSilent)?
+        .map_err(ApiError::DatabaseAway)?;
+    tracing::info!(
+        job = %job.id,
+        owner = ?job.owner,
+        leaderboard = job.leaderboard,
+        shapes = job.benchmarks.len(),
+        source_bytes = job.source.len(),
+        queue_position,
+        "job queued"
+    );
+    let status = queue::State::Queued.as_str();
+    Ok((StatusCode::ACCEPTED, Json(Accepted { job_id: job.id.to_string(), status, queue_position })))
+}
+
+/// The shapes to profile: the one asked for, or all.
+fn chosen(problem: &Problem, leaderboard: &str, index: Option<&str>) -> Result<Vec<(u32, Shape)>, ApiError> {
+    let all = || (0..).zip(problem.benchmarks.iter().cloned());
+    let Some(last) = problem.benchmarks.len().checked_sub(1) else {
+        return Err(ApiError::Unusable(format!("Leaderboard {leaderboard:?} has no benchmark shapes to profile.")));
+    };
+    let Some(written) = index else { return Ok(all().collect()) };
+
+    let digits = written.strip_prefix('-').unwrap_or(written);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(ApiError::Unusable(format!(
+            "benchmark_index must be a whole number: leaderboard {leaderboard:?} has benchmarks 0 to {last}."
+        )));
+    }
+    // A number too large for any integer is out of range like any other.
+    let wanted: Option<u32> = written.parse().ok();
+    all().find(|&(index, _)| Some(index) == wanted).map(|one| vec![one]).ok_or_else(|| {
+        let shown = written.get(..20).map_or_else(|| written.to_owned(), |start| format!("{start}…"));
+        ApiError::Unusable(format!(
+            "benchmark_index {shown} is out of range: leaderboard {leaderboard:?} has benchmarks 0 to {last}."
+        ))
+    })
+}
