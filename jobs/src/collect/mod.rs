@@ -11,6 +11,7 @@
 
 mod output;
 mod remove;
+mod take;
 #[cfg(test)]
 mod tests;
 mod usage;

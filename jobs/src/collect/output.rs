@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::CollectError;
 
 /// Below the handle, through no link, on the same file system.
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+pub(super) const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
@@ -107,6 +107,12 @@ impl CollectedFile {
     }
 }
 
+impl AsFd for CollectedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 impl Read for CollectedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buffer)?;
@@ -115,7 +121,7 @@ impl Read for CollectedFile {
     }
 }
 
-fn directory() -> OFlags {
+pub(super) fn directory() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 

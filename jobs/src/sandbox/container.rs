@@ -213,10 +213,10 @@ async fn is_past(output: &OutputDir, limits: UsageLimits) -> bool {
 }
 
 fn time(field: &'static str, text: Option<&str>) -> Result<DateTime<Utc>> {
-    text.as_deref().and_then(|text| DateTime::parse_from_rfc3339(text).ok()).map(|time| time.to_utc()).ok_or_else(
-        || Error::Engine {
+    text.and_then(|text| DateTime::parse_from_rfc3339(text).ok()).map(|time| time.to_utc()).ok_or_else(|| {
+        Error::Engine {
             action: "inspect container",
             source: EngineError::DockerStreamError { error: format!("{field} is no time: {text:?}") },
-        },
-    )
+        }
+    })
 }
