@@ -1,5 +1,6 @@
 //! The competition files `problems/*.yaml`: which leaderboard stands in which folder.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
@@ -65,14 +66,15 @@ impl Index {
             return Vec::new();
         }
         let wanted = folded(wanted);
-        let mut close: Vec<(usize, &String)> = self
+        let mut close: Vec<(Closeness, &String)> = self
             .directories
             .iter()
             .filter_map(|(name, directory)| {
                 // People also type the folder, or its last part, which differ from the name.
                 let last = directory.rsplit('/').next().unwrap_or(directory);
-                let distance = [name.as_str(), directory, last].into_iter().filter_map(|c| closeness(&wanted, c)).min();
-                Some((distance?, name))
+                let candidates = [name.as_str(), directory, last];
+                let best = candidates.into_iter().filter_map(|candidate| closeness(&wanted, candidate)).min()?;
+                Some((best, name))
             })
             .collect();
         close.sort();
@@ -126,20 +128,20 @@ fn name_and_directory(entry: &Value) -> Result<(&str, String), &'static str> {
     Ok((name, directory))
 }
 
-/// How far a candidate is from what was typed, in edits; `None` where it is too far to be meant.
-fn closeness(wanted: &str, candidate: &str) -> Option<usize> {
+/// The smaller, the closer: first how many words are shared, then in how many edits the texts differ.
+type Closeness = (Reverse<usize>, usize);
+
+/// How close a candidate is to what was typed; `None` where it cannot be meant.
+fn closeness(wanted: &str, candidate: &str) -> Option<Closeness> {
     let candidate = folded(candidate);
     let distance = strsim::osa_distance(wanted, &candidate);
     let a_third = (wanted.chars().count().max(candidate.chars().count()) / 3).max(1);
-    // `qr` is what a part of `qr_v3` says, though more than a third of it differs.
-    (distance <= a_third || shares_a_word(wanted, &candidate)).then_some(distance)
+    let shared = words(wanted).intersection(&words(&candidate)).count();
+    (shared > 0 || distance <= a_third).then_some((Reverse(shared), distance))
 }
 
-fn shares_a_word(a: &str, b: &str) -> bool {
-    let words = |text: &str| -> HashSet<String> {
-        text.split(['_', '/']).filter(|w| w.len() > 1 && !is_suffix(w)).map(str::to_owned).collect()
-    };
-    !words(a).is_disjoint(&words(b))
+fn words(text: &str) -> HashSet<&str> {
+    text.split(['_', '/']).filter(|word| word.len() > 1 && !is_suffix(word)).collect()
 }
 
 /// Words that stand in many names and so say nothing.
@@ -237,12 +239,19 @@ mod tests {
         assert_eq!(index.nearest("QR-V2"), ["qr_v2", "qr"]);
         assert_eq!(index.nearest("eigh_py"), ["eigh"]);
         assert_eq!(index.nearest("amd_fp8_mm"), ["amd-fp8-mm"]);
+        assert_eq!(index.nearest("fp8_mm")[0], "amd-fp8-mm");
         assert_eq!(index.nearest("conv2dd")[0], "conv2d");
         assert_eq!(index.nearest("linalg/qr_v3")[0], "qr_v2");
         for stranger in ["", "softmax_attention", "../../etc/passwd", "🦀🦀🦀🦀🦀🦀🦀🦀"] {
             assert_eq!(index.nearest(stranger), [""; 0], "{stranger:?}");
         }
         assert_eq!(index.nearest(&"q".repeat(100_000)), [""; 0]);
+    }
+
+    #[test]
+    fn a_name_that_shares_more_words_comes_before_one_that_looks_alike() {
+        let index = of(&[("amd-moe", "amd/moe"), ("amd-mla-decode", "amd/mla-decode")]);
+        assert_eq!(index.nearest("amd-mla"), ["amd-mla-decode", "amd-moe"]);
     }
 
     #[test]
