@@ -138,10 +138,8 @@ mod tests {
     #[test]
     fn symlinks_are_followed_inside_and_refused_outside() {
         let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("problems").canonicalize().unwrap_or_else(|_| {
-            fs::create_dir(dir.path().join("problems")).unwrap();
-            dir.path().join("problems").canonicalize().unwrap()
-        });
+        fs::create_dir(dir.path().join("problems")).unwrap();
+        let root = dir.path().join("problems").canonicalize().unwrap();
         fs::write(root.join("real.py"), "").unwrap();
         fs::write(dir.path().join("secret.py"), "").unwrap();
         symlink(root.join("real.py"), root.join("absolute.py")).unwrap();

@@ -172,8 +172,8 @@ mod tests {
     }
 
     fn of(pairs: &[(&str, &str)]) -> Index {
-        let text: String = pairs.iter().map(|(n, d)| format!("  - {{name: {n}, directory: {d}}}\n")).collect();
-        index(&[("a.yaml", &format!("problems:\n{text}"))])
+        let entries: Vec<String> = pairs.iter().map(|(n, d)| format!("{{name: {n}, directory: {d}}}")).collect();
+        index(&[("a.yaml", &format!("problems: [{}]\n", entries.join(", ")))])
     }
 
     #[test]

@@ -234,13 +234,13 @@ mod tests {
         );
         let specs: Vec<String> = problem.benchmarks.iter().map(Shape::spec).collect();
         assert_eq!(specs, ["n: 32; batch: 20; flag: True; m: [80, [176]]", "n: 64"]);
-        assert_eq!(problem.benchmark_timeout, Duration::from_secs(180));
+        assert_eq!(problem.benchmark_timeout, Duration::from_mins(3));
     }
 
     #[test]
     fn a_limit_of_its_own_and_windows_line_ends_are_read() {
         let task = format!("\u{feff}{FILES}{REST}{BENCHMARKS}benchmark_timeout: 600\n").replace('\n', "\r\n");
-        assert_eq!(verdict(&tree(&task)).unwrap().benchmark_timeout, Duration::from_secs(600));
+        assert_eq!(verdict(&tree(&task)).unwrap().benchmark_timeout, Duration::from_mins(10));
         for wrong in ["0", "-1", "soon", "99999999999999999999", "86401"] {
             broken(&format!("{FILES}{REST}{BENCHMARKS}benchmark_timeout: {wrong}\n"));
         }
@@ -248,8 +248,6 @@ mod tests {
 
     #[test]
     fn a_source_may_not_leave_the_problems_directory() {
-        let outside = tempfile::tempdir().unwrap();
-        fs::write(outside.path().join("x.py"), "").unwrap();
         for source in ["../../../../etc/passwd", "/etc/passwd", "../../../outside.py", "link.py", "up/outside.py"] {
             let dir = tree(&format!(
                 "{REST}{BENCHMARKS}files:\n- {{name: s.py, source: '@SUBMISSION@'}}\n- {{name: eval.py, source: {source}}}\n"

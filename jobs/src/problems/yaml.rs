@@ -143,14 +143,8 @@ mod tests {
 
     #[test]
     fn what_no_file_should_hold_is_refused_in_one_line() {
-        let bomb = {
-            let mut text = "- &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-            for level in 1..10 {
-                let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
-                text += &format!("- &a{level} [{aliases}]\n");
-            }
-            text
-        };
+        let levels = (1..10).map(|level| format!("- &a{level} [{}]", vec![format!("*a{}", level - 1); 10].join(", ")));
+        let bomb = ["- &a0 [x, x]".to_owned()].into_iter().chain(levels).collect::<Vec<_>>().join("\n");
         let deep = format!("- {}{}\n", "[".repeat(40), "]".repeat(40));
         for (what, text) in [
             ("a key twice", "- {a: 1, a: 2}\n"),
