@@ -49,7 +49,7 @@ impl Reading {
     }
 }
 
-/// Only what a capture needs; KernelBot knows more keys.
+/// Only what a capture needs; `KernelBot` knows more keys.
 #[derive(Deserialize)]
 struct Task {
     #[serde(default)]

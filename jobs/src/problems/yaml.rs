@@ -1,4 +1,4 @@
-//! YAML as KernelBot's own loader (`PyYAML`, YAML 1.1) reads it, within bounds.
+//! YAML as the loader of `KernelBot` (`PyYAML`, YAML 1.1) reads it, within bounds.
 //!
 //! Where this reader differs from `PyYAML`: a key that stands twice is an error, and so are `.inf` and `.nan`; `1e-5`
 //! without a dot is a number, not text; `1:30` and dates are text; an integer beyond 64 bits becomes a float. Nothing
