@@ -52,6 +52,9 @@ pub enum Error {
     /// Our own JSON did not serialise or parse.
     #[error("json: {0}")]
     Json(#[from] serde_json::Error),
+    /// A capture failed by the host's fault.
+    #[error("capture: {0}")]
+    Capture(String),
     /// Something that the code or the operator must mend.
     #[error("{0}")]
     Internal(String),
@@ -92,6 +95,9 @@ impl Error {
         match self {
             Self::Engine { .. } | Self::EngineTimeout { .. } => {
                 "The profiling host's container engine failed; submit again, and tell the operator if it happens again."
+            }
+            Self::Capture(_) => {
+                "The profiler failed on the profiling host; submit again, and tell the operator if it happens again."
             }
             Self::ArtifactStore(_) => {
                 "The profile could not be stored; submit again, and tell the operator if it happens again."

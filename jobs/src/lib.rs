@@ -9,6 +9,7 @@ pub mod collect;
 pub mod config;
 pub mod error;
 pub mod ids;
+pub mod log;
 pub mod problems;
 pub mod queue;
 pub mod report;

@@ -1,12 +1,13 @@
 //! One zip a shape: exactly the files a reader needs, streamed from disk, each name once.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read};
+use std::io::{self, BufReader, BufWriter};
 use std::path::Path;
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
+use crate::collect::CollectedFile;
 use crate::{Error, Result};
 
 /// Where an entry's bytes come from.
@@ -14,8 +15,10 @@ use crate::{Error, Result};
 pub enum Content {
     /// Written by us, small.
     Bytes(Vec<u8>),
-    /// Collected from a container: an open file and the most bytes to take from it.
-    File(File, u64),
+    /// Made in a container, with a cap of its own.
+    Collected(CollectedFile),
+    /// In a folder of ours.
+    File(File),
 }
 
 /// One file of an archive.
@@ -27,6 +30,13 @@ pub struct Entry {
     pub content: Content,
 }
 
+impl Entry {
+    /// An entry of JSON that a person can read.
+    pub fn json(name: &'static str, value: &impl serde::Serialize) -> Result<Self> {
+        Ok(Self { name, content: Content::Bytes(serde_json::to_vec_pretty(value)?) })
+    }
+}
+
 /// Writes an archive; small text first, so that a reader who streams it sees that early.
 pub fn write(path: &Path, entries: Vec<Entry>) -> Result<()> {
     let file = File::create_new(path).map_err(Error::io(format!("making the archive {}", path.display())))?;
@@ -36,7 +46,8 @@ pub fn write(path: &Path, entries: Vec<Entry>) -> Result<()> {
         zip.start_file(name, options)?;
         let copied = match content {
             Content::Bytes(bytes) => io::copy(&mut bytes.as_slice(), &mut zip),
-            Content::File(file, max_bytes) => io::copy(&mut BufReader::new(file).take(max_bytes), &mut zip),
+            Content::Collected(file) => io::copy(&mut BufReader::new(file), &mut zip),
+            Content::File(file) => io::copy(&mut BufReader::new(file), &mut zip),
         };
         copied.map_err(Error::io(format!("writing {name} into the archive")))?;
     }
@@ -49,14 +60,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_holds_its_entries_in_order_and_no_more_than_the_cap_of_each() {
+    fn an_archive_holds_its_entries_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let report = folder.path().join("report");
         std::fs::write(&report, [7; 100]).unwrap();
         let path = folder.path().join("a.zip");
         let entries = vec![
             Entry { name: "benchmark.json", content: Content::Bytes(b"{}".to_vec()) },
-            Entry { name: "profile/profile.ncu-rep", content: Content::File(File::open(&report).unwrap(), 60) },
+            Entry { name: "profile/profile.ncu-rep", content: Content::File(File::open(&report).unwrap()) },
         ];
         write(&path, entries).unwrap();
 
@@ -64,7 +75,7 @@ mod tests {
         let names: Vec<_> =
             (0..archive.len()).map(|index| archive.by_index(index).unwrap().name().unwrap().into_owned()).collect();
         assert_eq!(names, ["benchmark.json", "profile/profile.ncu-rep"]);
-        assert_eq!(archive.by_name("profile/profile.ncu-rep").unwrap().size(), 60);
+        assert_eq!(archive.by_name("profile/profile.ncu-rep").unwrap().size(), 100);
         assert_eq!(archive.by_name("benchmark.json").unwrap().size(), 2);
     }
 

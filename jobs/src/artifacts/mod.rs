@@ -1,6 +1,7 @@
 //! Where archives are kept: an object store behind a URL, a local folder by default.
 
 pub mod archive;
+pub mod manifest;
 
 use std::path::Path as FilePath;
 use std::sync::Arc;

@@ -1,12 +1,22 @@
-//! The problems of a reference-kernels checkout.
+//! The problems of a reference-kernels checkout: which leaderboards there are, and what profiling one takes.
+//!
+//! The service embeds no problem and no shape. It reads the operator's checkout through a [`Catalog`], opens nothing
+//! outside it, and runs nothing of it.
 
+mod catalog;
+mod files;
+mod index;
+mod profilable;
+mod revision;
 mod shape;
+mod task;
+#[cfg(test)]
+mod tests;
+mod yaml;
 
+pub use catalog::Catalog;
 pub use shape::Shape;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ncu_runner::protocol::TaskFile;
@@ -30,11 +40,11 @@ pub struct Problem {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProblemError {
     /// No leaderboard or folder of that name.
-    #[error("There is no leaderboard {name:?}.")]
+    #[error("There is no leaderboard {name:?}{}", did_you_mean(nearest))]
     Unknown {
-        /// What was asked for.
+        /// What was asked for, shortened where it is very long.
         name: String,
-        /// Names that are close, nearest first.
+        /// Names that are close, nearest first, at most five.
         nearest: Vec<String>,
     },
     /// The leaderboard exists, but cannot be profiled.
@@ -50,6 +60,15 @@ pub enum ProblemError {
     },
 }
 
+/// The end of the sentence: `; did you mean a, b or c?`.
+fn did_you_mean(nearest: &[String]) -> String {
+    match nearest {
+        [] => "; check its name.".to_owned(),
+        [one] => format!("; did you mean {one}?"),
+        [many @ .., last] => format!("; did you mean {} or {last}?", many.join(", ")),
+    }
+}
+
 /// State of the checkout.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Revision {
@@ -57,41 +76,4 @@ pub struct Revision {
     pub commit: Option<String>,
     /// Whether tracked files differ from that commit.
     pub dirty: Option<bool>,
-}
-
-/// The problems directory, read anew whenever its files have changed.
-#[derive(Debug)]
-pub struct Catalog {
-    root: PathBuf,
-}
-
-impl Catalog {
-    /// The catalog of a problems directory.
-    #[must_use]
-    pub fn new(root: PathBuf) -> Self {
-        Self { root }
-    }
-
-    /// The problems directory.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// The problem behind a leaderboard's name or a folder.
-    pub fn problem(&self, _name: &str) -> Result<Arc<Problem>, ProblemError> {
-        Err(ProblemError::NotProfilable(String::new()))
-    }
-
-    /// All leaderboards and their folders.
-    #[must_use]
-    pub fn leaderboards(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
-    }
-
-    /// The checkout's revision.
-    #[must_use]
-    pub fn revision(&self) -> Revision {
-        Revision::default()
-    }
 }

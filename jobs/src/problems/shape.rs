@@ -49,7 +49,10 @@ fn python_repr(value: &Value) -> String {
         Value::Null => "None".to_owned(),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() => python_float(float),
+            _ => number.to_string(),
+        },
         Value::String(text) => format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")),
         Value::Array(items) => format!("[{}]", items.iter().map(python_repr).collect::<Vec<_>>().join(", ")),
         Value::Object(map) => {
@@ -57,6 +60,16 @@ fn python_repr(value: &Value) -> String {
                 map.iter().map(|(k, v)| format!("{}: {}", python_repr(&k.as_str().into()), python_repr(v))).collect();
             format!("{{{}}}", pairs.join(", "))
         }
+    }
+}
+
+/// `repr` of a finite float. Both languages write the shortest digits that read back, but Python's exponent has a sign
+/// and at least two digits, and starts at other sizes.
+fn python_float(float: f64) -> String {
+    let scientific = format!("{float:e}");
+    match scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?))) {
+        Some((digits, exponent)) if !(-4..16).contains(&exponent) => format!("{digits}e{exponent:+03}"),
+        _ => format!("{float:?}"),
     }
 }
 
@@ -91,6 +104,27 @@ mod tests {
             shape.spec(),
             "seed: 1; batch: 20; flag: True; off: False; none: None; case: mixed; m: [80, 176]; names: ['a']"
         );
+    }
+
+    /// The expectations were printed by Python 3.11.
+    #[test]
+    fn floats_are_spelt_as_python_does() {
+        for (json, expected) in [
+            ("1e-5", "1e-05"),
+            ("1.5e-7", "1.5e-07"),
+            ("0.0001", "0.0001"),
+            ("0.5", "0.5"),
+            ("1.0", "1.0"),
+            ("-2.0", "-2.0"),
+            ("-0.0", "-0.0"),
+            ("1e15", "1000000000000000.0"),
+            ("1e16", "1e+16"),
+            ("123456789012345678.0", "1.2345678901234568e+17"),
+            ("1e-300", "1e-300"),
+            ("-1e100", "-1e+100"),
+        ] {
+            assert_eq!(shape(&format!(r#"{{"x": {json}}}"#)).spec(), format!("x: {expected}"));
+        }
     }
 
     #[test]

@@ -1,1 +1,175 @@
-//! Stub.
+//! The worker: takes one job at a time from the queue and profiles its shapes.
+//!
+//! A ticket wakes [`wakeup`], which claims the head of the queue and hands it to [`attempt`]; beside them, [`sweep`] clears
+//! away what died, and the heartbeat says that this worker lives.
+
+mod attempt;
+mod bundle;
+mod capture;
+mod complaint;
+mod config;
+mod export;
+mod judge;
+mod lease;
+mod persist;
+mod shape;
+mod stage;
+mod sweep;
+mod wakeup;
+
+pub use config::{ShapeLimits, WorkerConfig};
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::artifacts::ArtifactStore;
+use crate::ids::JobId;
+use crate::problems::Catalog;
+use crate::queue::{Queue, WorkerState};
+use crate::sandbox::Sandbox;
+use crate::{Error, Result};
+
+/// Time between two heartbeats in the `workers` table.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Time between two rounds of the reaper. It bounds how long a job with a lost ticket waits.
+const REAP: Duration = Duration::from_secs(5);
+/// Time between two sweeps of containers and folders.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// Everything that an attempt needs. One per process.
+#[derive(Debug)]
+pub struct Worker {
+    config: WorkerConfig,
+    /// Unique for each start: apalis takes a registration of the same name for a worker that still runs.
+    name: String,
+    host: String,
+    queue: Queue,
+    store: ArtifactStore,
+    sandbox: Sandbox,
+    catalog: Arc<Catalog>,
+    /// Folder for runs in progress of this service's jobs.
+    instance_dir: PathBuf,
+    /// The job in progress.
+    current: Mutex<Option<JobId>>,
+}
+
+impl Worker {
+    /// Connects to everything a worker needs, waiting for a database that is not there yet.
+    pub async fn start(config: WorkerConfig) -> Result<Self> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = format!("{host}-{}", uuid::Uuid::new_v4().as_simple());
+        let queue = Queue::connect_lazy(&config.database, "ncu-worker")?;
+        persist::persist("migrating the database", || queue.migrate()).await?;
+        let instance = queue.instance().await?.as_simple().to_string();
+        let store = ArtifactStore::open(&config.artifacts_url)?;
+        let mut sandbox_config = config.sandbox.clone();
+        sandbox_config.scope.clone_from(&instance);
+        let sandbox = Sandbox::connect(sandbox_config).await?;
+        let image = sandbox.image().await?;
+        tracing::info!(worker = name, image = image.id, simulated = image.simulated, gpus = ?config.sandbox.gpus, "worker starts");
+        Ok(Self {
+            catalog: Arc::new(Catalog::new(config.problems_dir.clone())),
+            instance_dir: config.jobs_dir.join(instance),
+            config,
+            name,
+            host,
+            queue,
+            store,
+            sandbox,
+            current: Mutex::new(None),
+        })
+    }
+
+    /// Works until `drain` fires; then ends the shape in progress, queues the rest of its job again, and returns.
+    pub async fn run(self, drain: CancellationToken) -> Result<()> {
+        let worker = Arc::new(self);
+        let chores = CancellationToken::new();
+        let tasks = [
+            tokio::spawn(every(HEARTBEAT, chores.clone(), {
+                let (worker, drain) = (Arc::clone(&worker), drain.clone());
+                move || worker.clone().beat(drain.clone())
+            })),
+            tokio::spawn(every(REAP, chores.clone(), {
+                let worker = Arc::clone(&worker);
+                move || worker.clone().reap()
+            })),
+            tokio::spawn(every(SWEEP, chores.clone(), {
+                let worker = Arc::clone(&worker);
+                move || sweep::sweep(worker.clone())
+            })),
+        ];
+        wakeup::serve(Arc::clone(&worker), drain).await;
+        chores.cancel();
+        for task in tasks {
+            // A chore that panicked has said so in the log.
+            let _ = task.await;
+        }
+        // A worker that ends while the database is away is noticed by its heartbeat.
+        let last_words = worker.queue.heartbeat(&worker.name, &worker.host, WorkerState::Stopped, None);
+        let _ = tokio::time::timeout(Duration::from_secs(2), last_words).await;
+        tracing::info!(worker = worker.name, "worker ends");
+        Ok(())
+    }
+
+    async fn beat(self: Arc<Self>, drain: CancellationToken) -> Result<()> {
+        let job = self.current_job();
+        let state = match job {
+            _ if drain.is_cancelled() => WorkerState::Draining,
+            Some(_) => WorkerState::Busy,
+            None => WorkerState::Idle,
+        };
+        self.queue.heartbeat(&self.name, &self.host, state, job).await
+    }
+
+    async fn reap(self: Arc<Self>) -> Result<()> {
+        let reaped = self.queue.reap().await?;
+        if reaped != Default::default() {
+            tracing::info!(
+                requeued = reaped.requeued,
+                failed = reaped.failed,
+                tickets = reaped.tickets,
+                "queue repaired"
+            );
+        }
+        Ok(())
+    }
+
+    fn current_job(&self) -> Option<JobId> {
+        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn set_current_job(&self, job: Option<JobId>) {
+        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = job;
+    }
+}
+
+/// Repeats a chore until `stop` fires. A chore that fails is tried again at its next turn.
+async fn every<F: Future<Output = Result<()>>>(
+    period: Duration,
+    stop: CancellationToken,
+    mut chore: impl FnMut() -> F,
+) {
+    let mut timer = interval(period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(timer.tick()).await.is_some() {
+        match stop.run_until_cancelled(chore()).await {
+            Some(Err(error)) => {
+                tracing::warn!(%error, "a chore failed; it is tried again");
+                stop.run_until_cancelled(sleep(Duration::from_secs(1))).await;
+            }
+            Some(Ok(())) => {}
+            None => return,
+        }
+    }
+}
+
+/// Runs blocking work on a thread of its own.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|panic| Error::Internal(format!("a blocking task ended: {panic}")))?
+}

@@ -1,0 +1,222 @@
+//! The life of one container, each step explicit: create, start, wait, kill, inspect, remove.
+//!
+//! The engine outlives us and removes nothing by itself, so a crash between any two steps leaves a labelled container
+//! that the next start finds.
+
+use std::time::Duration;
+
+use bollard::errors::Error as EngineError;
+use bollard::models::{ContainerCreateBody, ContainerState};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, KillContainerOptionsBuilder, LogsOptionsBuilder, WaitContainerOptionsBuilder,
+};
+use chrono::{DateTime, Utc};
+use futures_util::StreamExt;
+use tokio_util::sync::CancellationToken;
+
+use super::engine::{CONTAINER_DEADLINE, Engine, deadline, has_status};
+use crate::collect::{OutputDir, UsageLimits};
+use crate::{Error, Result};
+
+/// How much of a container's own output is kept, in bytes. It is the runner's; the submission's goes to files.
+const LOG_TAIL_BYTES: usize = 16 << 10;
+/// The same in lines, so that the engine need not send everything.
+const LOG_TAIL_LINES: &str = "200";
+/// How often the output folder is measured while a container runs.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
+
+/// How a container ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// By itself.
+    Exited {
+        /// Exit code of its process 1; 128 and the signal's number if one ended it.
+        code: i64,
+        /// Whether the kernel killed a process in it for its memory limit. The code can be 0 even so.
+        oom_killed: bool,
+    },
+    /// It was killed at its time limit.
+    TimedOut,
+    /// Its output went past a limit, in bytes, in files or in depth of folders. It was killed if it still ran.
+    OutputLimit,
+    /// It was killed because the job was cancelled or the worker stops.
+    Cancelled,
+}
+
+/// The end of a container that had started. It is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// How it came about.
+    pub how: How,
+    /// When its program started, by the engine's clock.
+    pub started_at: DateTime<Utc>,
+    /// When it ended, by the engine's clock.
+    pub ended_at: DateTime<Utc>,
+    /// The last of what its process 1 printed, for the log: hostile text.
+    pub log_tail: String,
+}
+
+/// A container that exists.
+pub(super) struct Container<'a> {
+    engine: &'a Engine,
+    id: String,
+    removed: bool,
+}
+
+impl<'a> Container<'a> {
+    /// Makes it, without starting it.
+    pub(super) async fn create(engine: &'a Engine, name: &str, body: ContainerCreateBody) -> Result<Self> {
+        let created = match try_create(engine, name, body.clone()).await {
+            // The name holds our job and attempt: it is an earlier try of this one, whose answer was lost.
+            Err(error) if has_status(&error, 409) => {
+                engine.remove(name).await?;
+                try_create(engine, name, body).await
+            }
+            other => other,
+        };
+        Ok(Self { engine, id: created?, removed: false })
+    }
+
+    /// Starts it and sees it to its end, whoever brings that about.
+    pub(super) async fn run_to_end(
+        &self,
+        output: &OutputDir,
+        output_limits: UsageLimits,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Ended> {
+        if cancel.is_cancelled() {
+            let now = Utc::now();
+            return Ok(Ended { how: How::Cancelled, started_at: now, ended_at: now, log_tail: String::new() });
+        }
+        self.start().await?;
+        let killed_as = tokio::select! {
+            exit = self.exit() => {
+                exit?;
+                // It may have been quicker than the next look.
+                is_past(output, output_limits).await.then_some(How::OutputLimit)
+            }
+            () = tokio::time::sleep(limit) => Some(How::TimedOut),
+            () = cancel.cancelled() => Some(How::Cancelled),
+            () = goes_past(output, output_limits) => Some(How::OutputLimit),
+        };
+        if killed_as.is_some() {
+            self.kill().await?;
+        }
+        let state = self.inspect().await?;
+        Ok(Ended {
+            how: killed_as.unwrap_or(How::Exited {
+                code: state.exit_code.unwrap_or(-1),
+                oom_killed: state.oom_killed.unwrap_or(false),
+            }),
+            started_at: time("started_at", state.started_at.as_deref())?,
+            ended_at: time("finished_at", state.finished_at.as_deref())?,
+            log_tail: self.log_tail().await?,
+        })
+    }
+
+    /// Removes it, running or not.
+    pub(super) async fn remove(mut self) -> Result<()> {
+        let removed = self.engine.remove(&self.id).await;
+        // Whatever the answer, the caller has it now.
+        self.removed = true;
+        removed
+    }
+
+    async fn start(&self) -> Result<()> {
+        deadline("start container", CONTAINER_DEADLINE, self.engine.docker().start_container(&self.id, None)).await
+    }
+
+    /// Waits until it is not running. One that ended before the question is answered at once, so no end is missed.
+    async fn exit(&self) -> Result<()> {
+        let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
+        let mut answers = std::pin::pin!(self.engine.docker().wait_container(&self.id, Some(options)));
+        match answers.next().await {
+            // The client makes an error of every exit code but 0.
+            Some(Ok(_) | Err(EngineError::DockerContainerWaitError { .. })) => Ok(()),
+            Some(Err(source)) => Err(Error::Engine { action: "wait for container", source }),
+            // An engine that stops closes the stream without a word.
+            None => Err(Error::Engine {
+                action: "wait for container",
+                source: EngineError::DockerStreamError { error: "the engine went away".to_owned() },
+            }),
+        }
+    }
+
+    /// Kills it and waits for the end. A process that hangs in the driver cannot be killed: hence the deadlines.
+    async fn kill(&self) -> Result<()> {
+        let options = KillContainerOptionsBuilder::default().signal("SIGKILL").build();
+        match self.engine.call("kill container", self.engine.docker().kill_container(&self.id, Some(options))).await {
+            // It ended by itself in this moment.
+            Err(error) if has_status(&error, 409) => {}
+            other => other?,
+        }
+        let action = "wait for the killed container";
+        tokio::time::timeout(CONTAINER_DEADLINE, self.exit())
+            .await
+            .unwrap_or(Err(Error::EngineTimeout { action, deadline_secs: CONTAINER_DEADLINE.as_secs() }))
+    }
+
+    async fn inspect(&self) -> Result<ContainerState> {
+        let found =
+            self.engine.call("inspect container", self.engine.docker().inspect_container(&self.id, None)).await?;
+        Ok(found.state.unwrap_or_default())
+    }
+
+    /// The end of what it printed. It does not follow: a stream that stays open would hold us.
+    async fn log_tail(&self) -> Result<String> {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_TAIL_LINES).build();
+        let read = async {
+            let mut lines = std::pin::pin!(self.engine.docker().logs(&self.id, Some(options)));
+            let mut tail = Vec::new();
+            while let Some(line) = lines.next().await {
+                tail.extend_from_slice(line?.as_ref());
+                tail.drain(..tail.len().saturating_sub(LOG_TAIL_BYTES));
+            }
+            Ok(String::from_utf8_lossy(&tail).into_owned())
+        };
+        self.engine.call("read container log", read).await
+    }
+}
+
+impl Drop for Container<'_> {
+    fn drop(&mut self) {
+        if !self.removed {
+            // Nothing can be awaited here. The labels let the next look for leftovers find it.
+            tracing::warn!(container = %self.id, "a container was left to the next look for leftovers");
+        }
+    }
+}
+
+async fn try_create(engine: &Engine, name: &str, body: ContainerCreateBody) -> Result<String> {
+    let options = CreateContainerOptionsBuilder::default().name(name).build();
+    let created =
+        deadline("create container", CONTAINER_DEADLINE, engine.docker().create_container(Some(options), body));
+    created.await.map(|created| created.id)
+}
+
+/// Returns when the output folder is past a limit, and else never.
+async fn goes_past(output: &OutputDir, limits: UsageLimits) {
+    loop {
+        tokio::time::sleep(MEASURE_EVERY).await;
+        if is_past(output, limits).await {
+            return;
+        }
+    }
+}
+
+/// A look that fails counts as none: the folder may change under it, and the next look is near.
+async fn is_past(output: &OutputDir, limits: UsageLimits) -> bool {
+    let folder = output.clone();
+    let measured = tokio::task::spawn_blocking(move || folder.usage(limits)).await;
+    matches!(measured, Ok(Ok(usage)) if usage.exceeded.is_some())
+}
+
+fn time(field: &'static str, text: Option<&str>) -> Result<DateTime<Utc>> {
+    text.and_then(|text| DateTime::parse_from_rfc3339(text).ok()).map(|time| time.to_utc()).ok_or_else(|| {
+        Error::Engine {
+            action: "inspect container",
+            source: EngineError::DockerStreamError { error: format!("{field} is no time: {text:?}") },
+        }
+    })
+}

@@ -1,0 +1,89 @@
+//! The connection to the engine. Every call has a deadline, because an engine whose GPU fell off the bus answers none.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::errors::Error as EngineError;
+use bollard::query_parameters::RemoveContainerOptionsBuilder;
+
+use crate::{Error, Result};
+
+/// Deadline of a call that only reads or writes the engine's state.
+const CALL_DEADLINE: Duration = Duration::from_secs(20);
+/// Deadline of a call that starts, kills or removes a container: a busy disk or a large core of GPU memory takes time.
+pub(super) const CONTAINER_DEADLINE: Duration = Duration::from_mins(1);
+
+/// The engine.
+#[derive(Debug, Clone)]
+pub(super) struct Engine {
+    docker: Docker,
+    cpus: u32,
+}
+
+impl Engine {
+    /// Connects, to `DOCKER_HOST` or the usual socket unless a host is named, and agrees on an API version.
+    pub(super) async fn connect(host: Option<&str>) -> Result<Self> {
+        let docker = match host {
+            Some(host) => Docker::connect_with_host(host),
+            None => Docker::connect_with_defaults(),
+        }
+        .map_err(Error::engine("connect"))?
+        // The client's own timeout stays behind ours, so that one kind of error tells of both.
+        .with_timeout(CONTAINER_DEADLINE * 2);
+        let docker = deadline("negotiate the API version", CALL_DEADLINE, docker.negotiate_version()).await?;
+        let info = deadline("read the engine's facts", CALL_DEADLINE, docker.info()).await?;
+        let cpus = info.ncpu.and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0).unwrap_or(u32::MAX);
+        Ok(Self { docker, cpus })
+    }
+
+    /// The client, for a call that is handed to [`Self::call`].
+    pub(super) fn docker(&self) -> &Docker {
+        &self.docker
+    }
+
+    /// Processors of the engine's host: it refuses a container that asks for more.
+    pub(super) fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// Makes one call within the deadline of plain calls.
+    pub(super) async fn call<T>(
+        &self,
+        action: &'static str,
+        call: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T> {
+        deadline(action, CALL_DEADLINE, call).await
+    }
+
+    /// Kills and removes a container with its anonymous volumes. One that is gone already is no error.
+    pub(super) async fn remove(&self, id: &str) -> Result<()> {
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        let removed =
+            deadline("remove container", CONTAINER_DEADLINE, self.docker.remove_container(id, Some(options))).await;
+        match removed {
+            Err(error) if has_status(&error, 404) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Makes one call within a deadline.
+pub(super) async fn deadline<T>(
+    action: &'static str,
+    limit: Duration,
+    call: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer.map_err(Error::engine(action)),
+        Err(_) => Err(Error::EngineTimeout { action, deadline_secs: limit.as_secs() }),
+    }
+}
+
+/// Whether the engine answered with this HTTP status.
+pub(super) fn has_status(error: &Error, status: u16) -> bool {
+    matches!(
+        error,
+        Error::Engine { source: EngineError::DockerResponseServerError { status_code, .. }, .. } if *status_code == status
+    )
+}

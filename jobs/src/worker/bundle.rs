@@ -1,0 +1,94 @@
+//! Zips one shape's results and stores the zip.
+
+use std::path::Path;
+
+use ncu_runner::protocol;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::blocking;
+use super::capture::Captured;
+use super::export::Exports;
+use super::shape::ShapeRun;
+use crate::artifacts::archive::{self, Content, Entry};
+use crate::artifacts::manifest::{ContainerTimes, Image, Manifest, Submission};
+use crate::queue::{ErrorKind, StoredArtifact};
+use crate::report::ReportSummary;
+use crate::{Error, Result};
+
+/// Writes the archive and puts it into the store. Returns its file name and place.
+pub(super) async fn store(
+    run: &ShapeRun<'_>,
+    captured: Captured,
+    report: &Path,
+    exports: Exports,
+    summary: &ReportSummary,
+    complaint: Option<&(ErrorKind, String)>,
+) -> Result<(String, StoredArtifact)> {
+    let revision = {
+        let catalog = run.worker.catalog.clone();
+        blocking(move || Ok(catalog.revision())).await?
+    };
+    let outcome = captured.outcome.unwrap_or_default();
+    let spec = run.shape.spec();
+    let manifest = Manifest {
+        schema: Manifest::SCHEMA,
+        service: Manifest::SERVICE,
+        simulated: run.image.simulated,
+        job_id: run.claim.id.to_string(),
+        attempt: run.claim.attempt,
+        leaderboard: &run.claim.leaderboard,
+        problem_dir: &run.claim.problem_dir,
+        reference_kernels: &revision,
+        benchmark_index: run.lease.benchmark_index,
+        benchmark: run.shape,
+        spec: &spec,
+        submission: Submission {
+            file_name: &run.claim.file_name,
+            bytes: run.claim.source.len(),
+            sha256: hex::encode(Sha256::digest(run.claim.source.as_bytes())),
+        },
+        options: &run.claim.options,
+        image: Image { id: &run.image.id, digest: run.image.digest.as_deref() },
+        ncu_version: outcome.ncu_version.as_deref(),
+        versions: &outcome.versions,
+        landlock: outcome.landlock,
+        steps: &outcome.steps,
+        streams: &outcome.streams,
+        container: ContainerTimes { started_at: captured.ended.started_at, ended_at: captured.ended.ended_at },
+        captured_launches: summary.launches,
+        evaluator_error: complaint.map(|(_, sentence)| sentence.as_str()),
+        note: Manifest::NOTE,
+    };
+    let command = json!({
+        "ncu": captured.request.ncu,
+        "evaluator": ["python3", captured.request.main, "profile", "cases.txt"],
+        "cases.txt": spec,
+        "simulated": run.image.simulated,
+    });
+    let mut entries = vec![
+        Entry::json("manifest.json", &manifest)?,
+        Entry::json("benchmark.json", run.shape)?,
+        Entry::json("command.json", &command)?,
+        Entry { name: protocol::DETAILS_TEXT_FILE, content: Content::Collected(exports.text) },
+        Entry { name: protocol::DETAILS_CSV_FILE, content: Content::Collected(exports.csv) },
+        Entry { name: protocol::POPCORN_LOG_FILE, content: Content::Bytes(captured.popcorn_log) },
+        Entry { name: protocol::STDOUT_FILE, content: Content::Bytes(captured.stdout) },
+        Entry { name: protocol::STDERR_FILE, content: Content::Bytes(captured.stderr) },
+    ];
+
+    let name = run.shape.artifact_name(run.lease.benchmark_index);
+    let path = run.folder.archive();
+    let report = report.join("profile.ncu-rep");
+    let archive = blocking(move || {
+        let file = std::fs::File::open(&report).map_err(Error::io("opening the collected report"))?;
+        entries.push(Entry { name: protocol::REPORT_FILE, content: Content::File(file) });
+        archive::write(&path, entries)?;
+        Ok(path)
+    })
+    .await?;
+    // The attempt stands in the object's name, so a stale worker overwrites nothing.
+    let object = format!("jobs/{}/{}/{name}", run.claim.id, run.claim.attempt);
+    let stored = run.worker.store.put_file(&object, &archive).await?;
+    Ok((name, stored))
+}

@@ -1,0 +1,128 @@
+//! The capture's container: what it is told, how it runs, and what it left.
+
+use ncu_runner::protocol::{self, CaptureRequest, Outcome, Request};
+
+use super::blocking;
+use super::judge::Evidence;
+use super::shape::{RUNNER_GRACE, ShapeRun};
+use crate::capture::command::CaptureCommand;
+use crate::collect::{CollectError, OutputDir};
+use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels};
+use crate::{Error, Result};
+
+/// Largest outcome that is read, in bytes. The runner writes about a kilobyte.
+const MAX_OUTCOME_BYTES: u64 = 1 << 20;
+/// What the file of a cut stream may hold beyond the limit: the line that marks the cut.
+const CUT_MARK_BYTES: u64 = 4096;
+
+/// A capture whose container is gone.
+#[derive(Debug)]
+pub(super) struct Captured {
+    pub request: CaptureRequest,
+    pub ended: Ended,
+    pub output: OutputDir,
+    /// The runner's account; `None` when there is none that can be read.
+    pub outcome: Option<Outcome>,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub popcorn_log: Vec<u8>,
+}
+
+impl ShapeRun<'_> {
+    /// Runs the capture. `None` when it was stopped for the attempt's sake.
+    pub(super) async fn capture(&self) -> Result<Option<Captured>> {
+        let request = self.capture_request();
+        let (input, output) = {
+            let (folder, user, source) =
+                (self.folder.clone(), self.worker.config.sandbox.user, self.claim.source.clone());
+            let request = Request::Capture(request.clone());
+            blocking(move || Ok((folder.capture_input(&request, &source)?, folder.capture_output(user)?))).await?
+        };
+        let spec = ContainerSpec {
+            labels: self.labels(),
+            inputs: Inputs::Capture { input: &input, problems: self.worker.catalog.root() },
+            output: &output,
+            command: Vec::new(),
+        };
+        let limits = &self.worker.config.limits;
+        let ended =
+            self.worker.sandbox.run(&spec, limits.warmup + self.capture_limit() + RUNNER_GRACE, self.stop).await?;
+        if ended.how == How::Cancelled {
+            return Ok(None);
+        }
+        let max_bytes = limits.max_stream_bytes + CUT_MARK_BYTES;
+        blocking(move || {
+            let outcome = optional(output.read_small(protocol::OUTCOME_FILE, MAX_OUTCOME_BYTES))?;
+            let log = |name| optional(output.read_small(name, max_bytes)).map(Option::unwrap_or_default);
+            Ok(Some(Captured {
+                request,
+                ended,
+                outcome: outcome.and_then(|json| serde_json::from_slice(&json).ok()),
+                stdout: log(protocol::STDOUT_FILE)?,
+                stderr: log(protocol::STDERR_FILE)?,
+                popcorn_log: log(protocol::POPCORN_LOG_FILE)?,
+                output,
+            }))
+        })
+        .await
+    }
+
+    pub(super) fn labels(&self) -> Labels {
+        Labels {
+            job: self.claim.id,
+            benchmark: self.lease.benchmark_index,
+            attempt: self.claim.attempt,
+            token: self.claim.token,
+        }
+    }
+
+    fn capture_request(&self) -> CaptureRequest {
+        let (config, limits) = (&self.worker.config, &self.worker.config.limits);
+        let ncu = CaptureCommand::new(
+            config.sandbox.ncu_program(),
+            &self.claim.problem_dir,
+            &config.ncu,
+            &self.claim.options,
+        );
+        CaptureRequest {
+            files: self.problem.files.clone(),
+            main: self.problem.main.clone(),
+            spec: self.shape.spec(),
+            ncu: ncu.argv(),
+            landlock: limits.landlock,
+            warmup_timeout_secs: limits.warmup.as_secs(),
+            capture_timeout_secs: self.capture_limit().as_secs(),
+            max_stream_bytes: limits.max_stream_bytes,
+        }
+    }
+}
+
+impl Captured {
+    /// What a verdict is made from.
+    pub(super) fn evidence(&self, run: &ShapeRun<'_>) -> Evidence {
+        // The capture's own words come last, so that they win over the warm-up's.
+        let output = [&self.stdout[..], b"\n", &self.stderr[..]].concat();
+        Evidence {
+            how: self.ended.how,
+            limits: run.worker.config.sandbox.limits,
+            capture_limit_secs: run.capture_limit().as_secs(),
+            outcome: self.outcome.clone(),
+            output: String::from_utf8_lossy(&output).into_owned(),
+            popcorn_log: String::from_utf8_lossy(&self.popcorn_log).into_owned(),
+        }
+    }
+}
+
+/// A file that is missing or that the container spoiled is no file; only our own disk's trouble is an error.
+pub(super) fn optional<T>(collected: Result<T, CollectError>) -> Result<Option<T>> {
+    match collected {
+        Ok(content) => Ok(Some(content)),
+        Err(CollectError::Io(source)) => {
+            Err(Error::Io { action: "collecting a container's output".to_owned(), source })
+        }
+        Err(refused) => {
+            tracing::debug!(%refused, "a file of a container's output was not taken");
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The export's container: turns the report into text and CSV, without a GPU. The parser in it reads a hostile file.
+
+use std::path::{Path, PathBuf};
+
+use ncu_runner::protocol::{self, ExportRequest, Outcome, Request, Step};
+
+use super::blocking;
+use super::capture::{Captured, optional};
+use super::shape::{RUNNER_GRACE, ShapeRun};
+use crate::Error;
+use crate::Result;
+use crate::capture::command::export_argv;
+use crate::collect::{CollectError, CollectedFile};
+use crate::report::{self, ReportSummary};
+use crate::sandbox::{ContainerSpec, How, Inputs};
+
+/// Largest outcome that is read, in bytes.
+const MAX_OUTCOME_BYTES: u64 = 1 << 20;
+
+/// Both exports, open.
+#[derive(Debug)]
+pub(super) struct Exports {
+    pub text: CollectedFile,
+    pub csv: CollectedFile,
+}
+
+/// What could not be done for the report's own sake, in words that end a sentence.
+type Why = String;
+
+impl ShapeRun<'_> {
+    /// Moves the report into a folder of ours, where the export can have it without whatever else lies beside it.
+    pub(super) async fn take_report(&self, captured: &Captured) -> Result<Result<PathBuf, Why>> {
+        let (folder, output) = (self.folder.clone(), captured.output.clone());
+        let max_bytes = self.worker.config.sandbox.limits.output_bytes;
+        blocking(move || {
+            let report = folder.report()?;
+            match output.move_file(protocol::REPORT_FILE, &report, max_bytes) {
+                Ok(()) => Ok(Ok(report)),
+                Err(CollectError::Io(source)) => Err(Error::Io { action: "collecting the report".to_owned(), source }),
+                Err(refused) => Ok(Err(refused.to_string())),
+            }
+        })
+        .await
+    }
+
+    /// Exports the report and counts what it holds. `None` when it was stopped for the attempt's sake.
+    pub(super) async fn export(&self, report: &Path) -> Result<Option<Result<(Exports, ReportSummary), Why>>> {
+        let limits = self.worker.config.limits;
+        let (text, csv) = export_argv(self.worker.config.sandbox.ncu_program());
+        let request = Request::Export(ExportRequest {
+            text,
+            csv,
+            landlock: limits.landlock,
+            timeout_secs: limits.export.as_secs(),
+            max_bytes: limits.max_export_bytes,
+        });
+        let (input, output) = {
+            let (folder, user) = (self.folder.clone(), self.worker.config.sandbox.user);
+            blocking(move || Ok((folder.export_input(&request)?, folder.export_output(user)?))).await?
+        };
+        let spec = ContainerSpec {
+            labels: self.labels(),
+            inputs: Inputs::Export { input: &input, report },
+            output: &output,
+            command: Vec::new(),
+        };
+        let ended = self.worker.sandbox.run(&spec, limits.export * 2 + RUNNER_GRACE, self.stop).await?;
+        match ended.how {
+            How::Cancelled => return Ok(None),
+            How::TimedOut => return Ok(Some(Err("it took too long".to_owned()))),
+            How::OutputLimit => return Ok(Some(Err("it is too large".to_owned()))),
+            How::Exited { .. } => {}
+        }
+        let exported = blocking(move || {
+            let outcome = optional(output.read_small(protocol::OUTCOME_FILE, MAX_OUTCOME_BYTES))?;
+            let outcome: Outcome = outcome.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+            let open = |name| output.open_file(name, limits.max_export_bytes);
+            let (text, csv) = (open(protocol::DETAILS_TEXT_FILE), open(protocol::DETAILS_CSV_FILE));
+            let (text, csv, table) = match (text, csv, open(protocol::DETAILS_CSV_FILE)) {
+                (Ok(text), Ok(csv), Ok(table)) if outcome.steps.iter().all(succeeded) => (text, csv, table),
+                (Err(CollectError::Io(source)), ..) | (_, Err(CollectError::Io(source)), _) => {
+                    return Err(Error::Io { action: "collecting an export".to_owned(), source });
+                }
+                _ => return Ok(Err(outcome.error.unwrap_or_else(|| "its parser refused it".to_owned()))),
+            };
+            Ok(report::summarise(table)
+                .map(|summary| (Exports { text, csv }, summary))
+                .map_err(|error| error.to_string()))
+        });
+        exported.await.map(Some)
+    }
+}
+
+fn succeeded(step: &Step) -> bool {
+    step.exit_code == Some(0) && !step.timed_out
+}

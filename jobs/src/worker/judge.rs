@@ -1,0 +1,306 @@
+//! What a capture's container came to: a profile, somebody's fault with a sentence, or a fault of ours.
+//!
+//! Everything read here was written next to a stranger's code. A forged line can spoil its author's own result; it can
+//! make neither a profile out of nothing nor our fault out of theirs for more than the job's attempts.
+
+use ncu_runner::protocol::{Outcome, Step};
+
+use super::complaint::{self, submission_error};
+use crate::queue::{ErrorKind, State};
+use crate::sandbox::{ContainerLimits, How};
+
+/// What is known once a capture's container is gone.
+#[derive(Debug)]
+pub struct Evidence {
+    /// How the container ended.
+    pub how: How,
+    /// What it was allowed.
+    pub limits: ContainerLimits,
+    /// The time limit of the capture, in seconds.
+    pub capture_limit_secs: u64,
+    /// The runner's account; `None` when there is none that can be read.
+    pub outcome: Option<Outcome>,
+    /// Both output streams, as far as they were kept.
+    pub output: String,
+    /// What the evaluator wrote to `POPCORN_FD`.
+    pub popcorn_log: String,
+}
+
+/// What a capture came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// There may be a profile: export it. The error says why it is not one of a correct answer.
+    Captured {
+        /// Exit code of the evaluator.
+        exit_code: i32,
+        /// What its author should know beside the profile.
+        error: Option<(ErrorKind, String)>,
+    },
+    /// There is none, and trying again would not change that.
+    Ended {
+        /// The run's final state.
+        state: State,
+        /// Exit code of the evaluator, or of `ncu` where that is all there is.
+        exit_code: Option<i32>,
+        /// Whose fault it is, and the sentence.
+        error: (ErrorKind, String),
+    },
+    /// Ours: the operator's text. The job is tried again.
+    Fault(String),
+}
+
+/// Exit code of an evaluator that found the answer wrong.
+const WRONG_ANSWER: i32 = 112;
+/// Exit code of an evaluator that could not read the shape.
+const BAD_SPEC: i32 = 113;
+/// Exit code of the runner for trouble of its own.
+const RUNNER_TROUBLE: i64 = 70;
+
+/// What `ncu` prints when the host is not set up for it, and what the operator does about it.
+const HOST_TROUBLE: [(&str, &str); 4] = [
+    (
+        "ERR_NVGPUCTRPERM",
+        "GPU counters are for administrators only: set NVreg_RestrictProfilingToAdminUsers=0 for the nvidia module",
+    ),
+    ("driver resource was unavailable", "another profiler or monitor (DCGM?) holds the GPU's counters"),
+    ("InterprocessLockFailed", "ncu's lock file belongs to another user"),
+    ("Failed to initialize the profiler", "ncu could not start its profiler on this GPU"),
+];
+
+/// Judges a capture.
+#[must_use]
+pub fn judge(evidence: &Evidence) -> Judgement {
+    let (code, oom_killed) = match evidence.how {
+        How::Exited { code, oom_killed } => (code, oom_killed),
+        How::OutputLimit => {
+            let limit = evidence.limits.output_bytes >> 20;
+            let sentence = format!(
+                "The capture hit the output limit of {limit} MiB; profile fewer launches, and write nothing to /out."
+            );
+            return failed(ErrorKind::Limit, None, sentence);
+        }
+        How::TimedOut => return timed_out(evidence.capture_limit_secs, None),
+        How::Cancelled => return Judgement::Fault("a cancelled capture has nothing to judge".to_owned()),
+    };
+    let Some(outcome) = &evidence.outcome else {
+        return match code {
+            _ if oom_killed => memory_limit(evidence, None),
+            RUNNER_TROUBLE => Judgement::Fault("the runner left no outcome".to_owned()),
+            code => failed(
+                ErrorKind::Submission,
+                i32::try_from(code).ok(),
+                format!("The profiler was ended from inside the container (exit code {code})."),
+            ),
+        };
+    };
+    if let Some(trouble) = &outcome.error {
+        return Judgement::Fault(format!("runner: {trouble}"));
+    }
+    let Some(capture) = outcome.steps.iter().find(|step| step.name == "capture") else {
+        return Judgement::Fault("the runner did not capture".to_owned());
+    };
+    if capture.timed_out {
+        return timed_out(evidence.capture_limit_secs, capture.exit_code);
+    }
+    of_capture(evidence, capture, oom_killed || outcome.oom_kills > 0)
+}
+
+/// Judges a capture whose profiler ended by itself.
+fn of_capture(evidence: &Evidence, capture: &Step, oom_killed: bool) -> Judgement {
+    let output = &evidence.output;
+    match application_error(output).or(capture.exit_code.filter(|&code| code == 0)) {
+        Some(code @ (0 | WRONG_ANSWER)) if nothing_profiled(output) => failed(
+            ErrorKind::EmptyCapture,
+            Some(code),
+            "No kernel was captured: custom_kernel launched none that the capture's filter matches.".to_owned(),
+        ),
+        Some(code @ (0 | WRONG_ANSWER)) => Judgement::Captured {
+            exit_code: code,
+            error: (code == WRONG_ANSWER).then(|| {
+                let why = complaint::evaluator_error(&evidence.popcorn_log);
+                (ErrorKind::WrongAnswer, format!("The evaluator found the answer wrong: {why}"))
+            }),
+        },
+        code if oom_killed => memory_limit(evidence, code.or(capture.exit_code)),
+        Some(BAD_SPEC) => {
+            Judgement::Fault(format!("the evaluator cannot read the shape: {}", submission_error(output)))
+        }
+        code => match HOST_TROUBLE.iter().find(|(needle, _)| output.contains(needle)) {
+            Some((found, advice)) => Judgement::Fault(format!("{found}: {advice}")),
+            None => failed(ErrorKind::Submission, code.or(capture.exit_code), crash(capture, output)),
+        },
+    }
+}
+
+fn failed(kind: ErrorKind, exit_code: Option<i32>, sentence: String) -> Judgement {
+    Judgement::Ended { state: State::Failed, exit_code, error: (kind, sentence) }
+}
+
+fn memory_limit(evidence: &Evidence, exit_code: Option<i32>) -> Judgement {
+    let limit = evidence.limits.memory_bytes >> 20;
+    let sentence = format!(
+        "The submission hit the container's memory limit of {limit} MiB of host memory, in which ncu also saves device \
+         memory between passes; profile a smaller shape or fewer kernels."
+    );
+    failed(ErrorKind::Limit, exit_code, sentence)
+}
+
+/// The capture ran into its limit.
+#[must_use]
+pub fn timed_out(limit_secs: u64, exit_code: Option<i32>) -> Judgement {
+    Judgement::Ended {
+        state: State::TimedOut,
+        exit_code,
+        error: (
+            ErrorKind::Timeout,
+            format!(
+                "The capture did not end within {limit_secs} s; ncu runs kernels one at a time and replays each, so kernels that wait for \
+                 one another never end, and many launches take long: try a kernel name filter or fewer launches."
+            ),
+        ),
+    }
+}
+
+fn crash(capture: &Step, output: &str) -> String {
+    match capture.signal {
+        Some(signal) => format!("The profiler was ended by signal {signal}: {}", submission_error(output)),
+        None => format!("The submission failed: {}", submission_error(output)),
+    }
+}
+
+/// The exit code of the profiled program, from `ncu`'s own line about it.
+fn application_error(output: &str) -> Option<i32> {
+    const BEFORE: &str = "The application returned an error code (";
+    let at = output.rfind(BEFORE)? + BEFORE.len();
+    output[at..].split(')').next()?.parse().ok()
+}
+
+fn nothing_profiled(output: &str) -> bool {
+    output.contains("No kernels were profiled")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(exit_code: i32) -> Step {
+        Step {
+            name: "capture".to_owned(),
+            argv: Vec::new(),
+            exit_code: Some(exit_code),
+            signal: None,
+            timed_out: false,
+            seconds: 1.0,
+        }
+    }
+
+    fn outcome(capture: Step) -> Outcome {
+        Outcome { steps: vec![capture], ..Outcome::default() }
+    }
+
+    const LIMITS: ContainerLimits = ContainerLimits {
+        memory_bytes: 1 << 30,
+        cpus: 1,
+        pids: 64,
+        tmp_bytes: 1 << 20,
+        shm_bytes: 1 << 20,
+        output_bytes: 1 << 30,
+    };
+
+    fn judged_after(how: How, outcome: Option<&Outcome>, output: &str) -> Judgement {
+        judge(&Evidence {
+            how,
+            limits: LIMITS,
+            capture_limit_secs: 600,
+            outcome: outcome.cloned(),
+            output: output.to_owned(),
+            popcorn_log: "benchmark.0.error: mismatch at (0, 1)\ncheck: fail\n".to_owned(),
+        })
+    }
+
+    fn judged(outcome: Option<&Outcome>, output: &str) -> Judgement {
+        judged_after(How::Exited { code: 0, oom_killed: false }, outcome, output)
+    }
+
+    fn ended(judgement: Judgement) -> (State, ErrorKind, String) {
+        match judgement {
+            Judgement::Ended { state, error: (kind, sentence), .. } => (state, kind, sentence),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_clean_end_is_a_capture() {
+        assert_eq!(judged(Some(&outcome(step(0))), ""), Judgement::Captured { exit_code: 0, error: None });
+    }
+
+    #[test]
+    fn a_wrong_answer_is_captured_and_said() {
+        let output = "==ERROR== The application returned an error code (112).";
+        let Judgement::Captured { exit_code: 112, error: Some((ErrorKind::WrongAnswer, sentence)) } =
+            judged(Some(&outcome(step(1))), output)
+        else {
+            panic!("a wrong answer still has a profile")
+        };
+        assert_eq!(sentence, "The evaluator found the answer wrong: mismatch at (0, 1)");
+    }
+
+    #[test]
+    fn an_empty_capture_is_a_failure_however_well_the_process_exited() {
+        let (state, kind, _) = ended(judged(Some(&outcome(step(0))), "==WARNING== No kernels were profiled."));
+        assert_eq!((state, kind), (State::Failed, ErrorKind::EmptyCapture));
+    }
+
+    #[test]
+    fn a_crash_says_the_submissions_own_error() {
+        let output = "Traceback (most recent call last):\n  File \"x\", line 1\nRuntimeError: boom\n==ERROR== The application returned an error code (1).";
+        let (_, kind, sentence) = ended(judged(Some(&outcome(step(1))), output));
+        assert_eq!((kind, sentence.as_str()), (ErrorKind::Submission, "The submission failed: RuntimeError: boom"));
+    }
+
+    #[test]
+    fn the_memory_limit_is_named() {
+        let mut killed = outcome(step(1));
+        killed.oom_kills = 1;
+        assert_eq!(ended(judged(Some(&killed), "")).1, ErrorKind::Limit);
+        let (_, kind, sentence) = ended(judged_after(How::Exited { code: 137, oom_killed: true }, None, ""));
+        assert_eq!(kind, ErrorKind::Limit);
+        assert!(sentence.contains("memory limit of 1024 MiB"), "{sentence}");
+    }
+
+    #[test]
+    fn a_time_limit_is_timed_out() {
+        let mut late = step(0);
+        (late.timed_out, late.exit_code) = (true, None);
+        assert_eq!(ended(judged(Some(&outcome(late)), "")).0, State::TimedOut);
+        assert_eq!(ended(judged_after(How::TimedOut, None, "")).0, State::TimedOut);
+    }
+
+    #[test]
+    fn a_container_ended_from_inside_never_succeeds() {
+        let (state, kind, _) = ended(judged_after(How::Exited { code: 137, oom_killed: false }, None, ""));
+        assert_eq!((state, kind), (State::Failed, ErrorKind::Submission));
+    }
+
+    #[test]
+    fn the_output_limit_is_named() {
+        let (_, kind, sentence) = ended(judged_after(How::OutputLimit, None, ""));
+        assert_eq!(kind, ErrorKind::Limit);
+        assert!(sentence.contains("output limit of 1024 MiB"), "{sentence}");
+    }
+
+    #[test]
+    fn trouble_of_the_host_or_the_runner_is_ours() {
+        for output in [
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission",
+            "a driver resource was unavailable. Ensure that no other tool",
+        ] {
+            assert!(matches!(judged(Some(&outcome(step(9))), output), Judgement::Fault(_)), "{output}");
+        }
+        let troubled = Outcome { error: Some("cannot copy eval.py".to_owned()), ..Outcome::default() };
+        assert!(matches!(judged(Some(&troubled), ""), Judgement::Fault(_)));
+        assert!(matches!(judged_after(How::Exited { code: 70, oom_killed: false }, None, ""), Judgement::Fault(_)));
+        let spec = "==ERROR== The application returned an error code (113).";
+        assert!(matches!(judged(Some(&outcome(step(1))), spec), Judgement::Fault(_)));
+    }
+}

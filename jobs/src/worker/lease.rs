@@ -1,0 +1,100 @@
+//! Keeps the lease of one attempt, and ends the attempt when it cannot.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::Error;
+use crate::ids::JobId;
+use crate::queue::{Queue, Renewal};
+
+/// Why an attempt must end early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Somebody asked to cancel the job.
+    CancelRequested,
+    /// The lease is another's, or could not be confirmed before it ran out.
+    LeaseLost,
+}
+
+/// A lease under renewal. Dropping it ends the renewal.
+#[derive(Debug)]
+pub struct LeaseKeeper {
+    stop: CancellationToken,
+    reason: Arc<AtomicU8>,
+    task: JoinHandle<()>,
+}
+
+const LOST: u8 = 0;
+const CANCELLED: u8 = 1;
+
+impl LeaseKeeper {
+    /// Keeps a lease that was granted at `claimed_at`.
+    #[must_use]
+    pub fn start(queue: Queue, job: JobId, token: Uuid, lease: Duration, claimed_at: Instant) -> Self {
+        let stop = CancellationToken::new();
+        let reason = Arc::new(AtomicU8::new(LOST));
+        let task = tokio::spawn({
+            let (stop, reason) = (stop.clone(), Arc::clone(&reason));
+            async move {
+                let ended_by = keep(&queue, job, token, lease, claimed_at).await;
+                tracing::warn!(%job, reason = ?ended_by, "the attempt must end");
+                reason.store(if ended_by == Stop::CancelRequested { CANCELLED } else { LOST }, Ordering::Release);
+                stop.cancel();
+            }
+        });
+        Self { stop, reason, task }
+    }
+
+    /// Fires when the attempt must end.
+    #[must_use]
+    pub fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Why the attempt must end; `None` while it need not.
+    #[must_use]
+    pub fn stopped(&self) -> Option<Stop> {
+        self.stop.is_cancelled().then(|| match self.reason.load(Ordering::Acquire) {
+            CANCELLED => Stop::CancelRequested,
+            _ => Stop::LeaseLost,
+        })
+    }
+}
+
+impl Drop for LeaseKeeper {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Renews every third of the lease; in an outage it tries on until the lease has run out by our own clock. That clock
+/// starts before each question, so we never believe in a lease longer than the database does.
+async fn keep(queue: &Queue, job: JobId, token: Uuid, lease: Duration, claimed_at: Instant) -> Stop {
+    let mut confirmed_at = claimed_at;
+    let mut next = claimed_at + lease / 3;
+    loop {
+        sleep_until(next).await;
+        let asked_at = Instant::now();
+        match timeout_at(confirmed_at + lease, queue.renew(job, token, lease)).await {
+            Ok(Ok(Renewal::Renewed)) => {
+                confirmed_at = asked_at;
+                next = asked_at + lease / 3;
+            }
+            Ok(Ok(Renewal::CancelRequested)) => return Stop::CancelRequested,
+            Ok(Err(Error::LeaseLost)) | Err(_) => return Stop::LeaseLost,
+            Ok(Err(error)) => {
+                tracing::warn!(%job, %error, "the lease could not be renewed; trying again");
+                next = Instant::now() + lease / 15;
+                if next >= confirmed_at + lease {
+                    return Stop::LeaseLost;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! One shape from its source to its stored archive: stage, capture, judge, export, check, zip, store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::bundle;
+use super::capture::Captured;
+use super::judge::Judgement;
+use super::stage::RunFolder;
+use super::{Worker, blocking};
+use crate::problems::{Problem, Shape};
+use crate::queue::{Claim, ErrorKind, RunEnd, RunLease, State};
+use crate::report::ReportSummary;
+use crate::sandbox::Image;
+use crate::{Error, Result};
+
+/// What the runner may take beyond the limits of its steps: its start, copying, writing its files.
+pub(super) const RUNNER_GRACE: Duration = Duration::from_secs(30);
+
+/// One shape in progress.
+#[derive(Debug)]
+pub(super) struct ShapeRun<'a> {
+    pub worker: &'a Worker,
+    pub claim: &'a Claim,
+    pub lease: RunLease,
+    pub problem: &'a Problem,
+    pub shape: &'a Shape,
+    pub image: Image,
+    pub folder: Arc<RunFolder>,
+    /// Fires when the attempt must end.
+    pub stop: &'a CancellationToken,
+}
+
+/// Profiles one shape. `None` when `stop` ended it; an error is a fault of ours.
+pub(super) async fn profile(
+    worker: &Worker,
+    claim: &Claim,
+    lease: RunLease,
+    problem: &Problem,
+    shape: &Shape,
+    stop: &CancellationToken,
+) -> Result<Option<RunEnd>> {
+    let image = worker.sandbox.image().await?;
+    let path =
+        worker.instance_dir.join(claim.id.to_string()).join(format!("{}-{}", lease.benchmark_index, lease.attempt));
+    let folder = Arc::new(blocking(move || RunFolder::create(path)).await?);
+    ShapeRun { worker, claim, lease, problem, shape, image, folder, stop }.run().await
+}
+
+impl ShapeRun<'_> {
+    async fn run(&self) -> Result<Option<RunEnd>> {
+        let Some(captured) = self.capture().await? else { return Ok(None) };
+        let (exit_code, complaint) = match captured.judgement(self) {
+            Judgement::Captured { exit_code, error } => (exit_code, error),
+            Judgement::Ended { state, exit_code, error } => {
+                return Ok(Some(self.without_profile(state, exit_code, error)));
+            }
+            Judgement::Fault(detail) => {
+                tracing::warn!(job = %self.claim.id, detail, log = captured.ended.log_tail, "the capture failed on our side");
+                return Err(Error::Capture(detail));
+            }
+        };
+        let report = match self.take_report(&captured).await? {
+            Ok(report) => report,
+            Err(why) => {
+                let sentence = format!("The profiler left no usable report: {why}.");
+                return Ok(Some(self.without_profile(
+                    State::Failed,
+                    Some(exit_code),
+                    (ErrorKind::EmptyCapture, sentence),
+                )));
+            }
+        };
+        let Some(exported) = self.export(&report).await? else { return Ok(None) };
+        let (exports, summary) = match exported {
+            Ok(exported) => exported,
+            Err(why) => {
+                let sentence = format!("The profiler's report could not be exported: {why}.");
+                return Ok(Some(self.without_profile(
+                    State::Failed,
+                    Some(exit_code),
+                    (ErrorKind::EmptyCapture, sentence),
+                )));
+            }
+        };
+        if let Some(error) = lacks_counters(&summary) {
+            return Ok(Some(self.without_profile(State::Failed, Some(exit_code), error)));
+        }
+        let artifact = bundle::store(self, captured, &report, exports, &summary, complaint.as_ref()).await?;
+        Ok(Some(RunEnd {
+            state: State::Succeeded,
+            exit_code: Some(exit_code),
+            error: complaint,
+            simulated: self.image.simulated,
+            artifact: Some(artifact),
+        }))
+    }
+
+    fn without_profile(&self, state: State, exit_code: Option<i32>, error: (ErrorKind, String)) -> RunEnd {
+        RunEnd { state, exit_code, error: Some(error), simulated: self.image.simulated, artifact: None }
+    }
+
+    /// The container's time limit in all: each step has its own, kept by the runner.
+    pub(super) fn capture_limit(&self) -> Duration {
+        self.worker.config.limits.capture.max(self.problem.benchmark_timeout)
+    }
+}
+
+impl Captured {
+    fn judgement(&self, run: &ShapeRun<'_>) -> Judgement {
+        super::judge::judge(&self.evidence(run))
+    }
+}
+
+/// A report counts only with a launch, and with a counter that is a number.
+fn lacks_counters(summary: &ReportSummary) -> Option<(ErrorKind, String)> {
+    match summary {
+        ReportSummary { launches: 0, .. } => {
+            Some((ErrorKind::EmptyCapture, "No kernel was captured: the report holds no launch.".to_owned()))
+        }
+        ReportSummary { measured_launches: 0, .. } => Some((
+            ErrorKind::ServiceFault,
+            "The profiler measured no counter on this GPU; tell the operator, since its version may not fit the GPU."
+                .to_owned(),
+        )),
+        _ => None,
+    }
+}

@@ -1,0 +1,91 @@
+//! Waits for tickets, and claims the head of the queue for each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apalis::layers::WorkerBuilderExt;
+use apalis::prelude::{BackendExt, BoxDynError, Data, WorkerBuilder};
+use apalis_postgres::{Config, PostgresStorage};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{Worker, attempt};
+use crate::queue::tickets::{QUEUE, Ticket};
+
+/// Polling beside listening: a notification can be lost, and alone it was (17 s until the next one).
+const POLL: Duration = Duration::from_secs(2);
+/// Pause before the wake-up loop starts again after an outage.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a ticket's handler needs.
+#[derive(Clone)]
+struct Desk {
+    worker: Arc<Worker>,
+    /// One job at a time in this process, even when the wake-up loop was rebuilt around a running one.
+    seat: Arc<Semaphore>,
+    drain: CancellationToken,
+}
+
+/// Serves tickets until `drain` fires and the job in progress is over.
+pub async fn serve(worker: Arc<Worker>, drain: CancellationToken) {
+    let desk = Desk { worker: Arc::clone(&worker), seat: Arc::new(Semaphore::new(1)), drain: drain.clone() };
+    let mut round = 0_u32;
+    while !drain.is_cancelled() {
+        // A name per round: apalis refuses one whose registration is still fresh.
+        let name = format!("{}-{round}", worker.name);
+        round += 1;
+        let backend = PostgresStorage::<Ticket>::new(worker.queue.pool())
+            // One at a time: a buffered ticket would lock work that another worker could do.
+            .with_config(Config::default().queue(QUEUE).batch_size(1))
+            .with_pubsub()
+            .poll_with_interval(POLL);
+        let loop_ =
+            WorkerBuilder::new(name).backend(backend).data(desk.clone()).concurrency(1).catch_panic().build(on_ticket);
+        let stop = drain.clone();
+        let ended = loop_
+            .run_until(async move {
+                stop.cancelled().await;
+                Ok::<(), std::io::Error>(())
+            })
+            .await;
+        if let Err(error) = ended {
+            tracing::warn!(%error, "the wake-up loop ended; starting it again");
+        }
+        drain.run_until_cancelled(sleep(PAUSE)).await;
+    }
+    // A job goes on without its wake-up loop; its seat is free when it is over.
+    let _ = desk.seat.acquire().await;
+}
+
+/// Claims whatever is first in the queue: a ticket says that there is work, not which.
+async fn on_ticket(_: Ticket, desk: Data<Desk>) -> Result<(), BoxDynError> {
+    let desk = (*desk).clone();
+    let Ok(seat) = Arc::clone(&desk.seat).acquire_owned().await else { return Ok(()) };
+    if desk.drain.is_cancelled() {
+        return Ok(());
+    }
+    let claimed_at = Instant::now();
+    let claim = match desk.worker.queue.claim(&desk.worker.name, desk.worker.config.lease).await {
+        Ok(Some(claim)) => claim,
+        Ok(None) => return Ok(()),
+        Err(error) => {
+            // The reaper pushes a new ticket for a job that has none.
+            tracing::warn!(%error, "the queue could not be asked");
+            return Ok(());
+        }
+    };
+    let worker = Arc::clone(&desk.worker);
+    // In a task of its own: an outage of Postgres drops this handler's future, and the job must not go with it.
+    let job = tokio::spawn(async move {
+        desk.worker.set_current_job(Some(claim.id));
+        attempt::run(&desk.worker, claim, claimed_at, &desk.drain).await;
+        drop(seat);
+    });
+    let ended = job.await;
+    worker.set_current_job(None);
+    if let Err(panic) = ended {
+        tracing::error!(%panic, "an attempt panicked; the reaper will requeue its job");
+    }
+    Ok(())
+}
