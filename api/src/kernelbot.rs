@@ -42,7 +42,7 @@ pub struct Lifetimes {
 
 impl Default for Lifetimes {
     fn default() -> Self {
-        Self { valid: Duration::from_secs(600), invalid: Duration::from_secs(30), unknown: Duration::from_secs(5) }
+        Self { valid: Duration::from_mins(10), invalid: Duration::from_secs(30), unknown: Duration::from_secs(5) }
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long a client may take to send a request's headers, and a kept connection may idle between two requests.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Pause after a connection could not be taken: too many open files do not pass at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 /// Pause between two tries to bring the schema up to date.

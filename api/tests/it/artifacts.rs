@@ -13,7 +13,7 @@ const NAME: &str = "profile.0-n-32-batch-20-cond-1.zip";
 async fn profiled(service: &Service) -> (String, Vec<u8>) {
     let form = Form::usual().text("benchmark_index", "0");
     assert_eq!(service.submit("good-alice", form).await.status, StatusCode::ACCEPTED);
-    let claim = service.queue.claim("a worker", Duration::from_secs(60)).await.unwrap().unwrap();
+    let claim = service.queue.claim("a worker", Duration::from_mins(1)).await.unwrap().unwrap();
     let content: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     let file = service.folder.path().join("zip");
     std::fs::write(&file, &content).unwrap();

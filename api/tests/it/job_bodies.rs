@@ -18,7 +18,7 @@ fn without_times(mut body: Value) -> Value {
                     match value {
                         Value::String(at) if key.ends_with("_at") => {
                             assert!(DateTime::parse_from_rfc3339(at).is_ok() && at.ends_with("+00:00"), "{at}");
-                            *at = "a time".to_owned();
+                            "a time".clone_into(at);
                         }
                         _ => strip(value),
                     }
@@ -73,7 +73,7 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
 async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_zips() {
     let service = Service::start().await;
     let id = service.accepted("good-alice").await;
-    let claim = service.queue.claim("a worker", Duration::from_secs(60)).await.unwrap().unwrap();
+    let claim = service.queue.claim("a worker", Duration::from_mins(1)).await.unwrap().unwrap();
     for (index, shape) in &claim.pending {
         let run = RunLease { job: claim.id, token: claim.token, attempt: claim.attempt, benchmark_index: *index };
         service.queue.start_run(run).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
         let stored = StoredArtifact { path: format!("p/{index}"), bytes: 7, sha256: [1; 32] };
         let end = RunEnd {
             state: if failed { State::Failed } else { State::Succeeded },
-            exit_code: Some(if failed { 1 } else { 0 }),
+            exit_code: Some(i32::from(failed)),
             error: failed.then(|| (ErrorKind::Submission, "It does not compile.".to_owned())),
             simulated: true,
             artifact: (!failed).then(|| (shape.artifact_name(*index), stored)),

@@ -1,5 +1,7 @@
 //! The API as its clients meet it: over HTTP, with a real Postgres, and a `KernelBot` played by a small server.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say so and stop")]
+
 mod admission;
 mod artifacts;
 mod health;

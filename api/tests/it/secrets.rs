@@ -1,5 +1,7 @@
 //! The CLI id leaves the service towards `KernelBot` and in no other direction.
 
+use std::fmt::Write as _;
+
 use sqlx::{AssertSqlSafe, PgPool};
 
 use crate::support::{Form, Service, logs};
@@ -20,7 +22,7 @@ async fn dump(pool: &PgPool) -> String {
                 .fetch_all(pool)
                 .await
                 .unwrap();
-        dump += &format!("{table}: {}\n", rows.join("\n"));
+        writeln!(dump, "{table}: {}", rows.join("\n")).unwrap();
     }
     dump
 }
@@ -36,10 +38,10 @@ async fn the_cli_id_is_in_no_answer_no_log_line_and_no_table() {
         if word == "good" {
             let id = submitted.json()["job_id"].as_str().unwrap().to_owned();
             for path in [format!("/jobs/{id}"), format!("/jobs/{id}/artifacts/a.zip"), "/health".to_owned()] {
-                answers += &format!("{:?}", service.get(&path, &cli_id).await.json());
+                writeln!(answers, "{}", service.get(&path, &cli_id).await.json()).unwrap();
             }
         }
-        answers += &format!("{:?} {}", submitted.headers, String::from_utf8_lossy(&submitted.bytes));
+        writeln!(answers, "{:?} {}", submitted.headers, String::from_utf8_lossy(&submitted.bytes)).unwrap();
         service.submit(&cli_id, Form::new()).await;
         service.submit(&format!("{word} {SECRET}"), Form::usual()).await;
     }

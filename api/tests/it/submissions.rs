@@ -18,7 +18,7 @@ async fn a_submission_is_queued_with_every_shape_in_the_order_of_task_yml() {
     assert_eq!(body, json!({"job_id": id, "status": "queued", "queue_position": 1}));
     assert!(id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')), "{id}");
 
-    let claim = service.queue.claim("a worker", std::time::Duration::from_secs(60)).await.unwrap().unwrap();
+    let claim = service.queue.claim("a worker", std::time::Duration::from_mins(1)).await.unwrap().unwrap();
     assert_eq!(claim.id.to_string(), id);
     assert_eq!((claim.file_name.as_str(), claim.source.as_str()), ("my kernel.py", source));
     assert_eq!((claim.leaderboard.as_str(), claim.problem_dir.as_str()), ("qr_v2", "linalg/qr_v2"));
@@ -39,7 +39,7 @@ async fn one_index_and_the_capture_options_reach_the_job() {
         .text("ncu_kernel_name_base", "mangled")
         .text("ncu_launch_count", "4");
     assert_eq!(service.submit("new-bob", form).await.status, StatusCode::ACCEPTED);
-    let claim = service.queue.claim("a worker", std::time::Duration::from_secs(60)).await.unwrap().unwrap();
+    let claim = service.queue.claim("a worker", std::time::Duration::from_mins(1)).await.unwrap().unwrap();
     assert_eq!(claim.pending.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [2]);
     let options: Value = serde_json::to_value(&claim.options).unwrap();
     let expected = json!({"ncu_kernel_name": "regex:^geqr2", "ncu_kernel_name_base": "mangled", "ncu_launch_count": 4});

@@ -100,7 +100,7 @@ impl Service {
             // The sender going away with the test is a stop as well.
             serve::serve(listener, router, async { drop(stopped.await) }, config.stop_timeout).await;
         });
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
+        let http = reqwest::Client::builder().timeout(Duration::from_mins(1)).build().unwrap();
         Self { address, queue, pool, app, kernelbot, folder, stop: Some(stop), served, http }
     }
 
