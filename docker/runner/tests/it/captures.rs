@@ -98,7 +98,9 @@ fn the_evaluators_log_is_drained_however_much_it_writes() {
 
 #[test]
 fn steps_see_a_clean_environment() {
-    let bench = Bench::new("import os\nprint(*sorted(os.environ))\nprint(os.environ['HOME'], os.getcwd())\n");
+    let bench = Bench::new(
+        "import os\nprint(*sorted(os.environ), flush=True)\nprint(os.environ['HOME'], os.getcwd(), flush=True)\n",
+    );
     let mut command = bench.command(&[]);
     command.env("POPCORN_SEED", "7").env("AWS_SECRET_ACCESS_KEY", "secret").env("PYTHONPATH", "/nowhere");
     bench.run_with(&mut command);
