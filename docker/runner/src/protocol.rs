@@ -96,7 +96,7 @@ pub struct ExportRequest {
 /// What happened, in the runner's words.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// First line of the runner's own trouble (a file it could not copy, say); `None` when it did its work.
+    /// One line about the runner's own trouble (a file it could not copy, say); `None` when it did its work.
     pub error: Option<String>,
     /// What Landlock really enforces on this kernel.
     pub landlock: LandlockState,
@@ -138,17 +138,18 @@ pub struct Step {
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Whether the runner ended it at its limit.
+    /// Whether the runner ended it at its limit, or 10 s after one of its processes was killed for memory.
     pub timed_out: bool,
     /// Wall time in seconds.
     pub seconds: f64,
 }
 
-/// How much of a stream was seen and kept.
+/// How much of a stream was seen and kept. An export of more than [`ExportRequest::max_bytes`] is ended there and its
+/// file left empty: its step ends by a signal without having timed out, and `bytes_kept` is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamStats {
-    /// Bytes that the program wrote.
+    /// Bytes that were written to it, the runner's own marker lines included.
     pub bytes_seen: u64,
-    /// Bytes that are in the file, without the line that marks a cut.
+    /// Bytes that are in the file, without the line that marks a cut and without what ncu prints ahead of an export.
     pub bytes_kept: u64,
 }

@@ -16,11 +16,14 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
 
-use crate::processes;
 use crate::trouble::{Result, Trouble};
+use crate::{probe, processes};
 
 /// Orphans are reaped at least this often while a step runs, lest they use up the container's process limit.
 const REAP_TICK: Duration = Duration::from_millis(200);
+/// What a step may still take after the kernel has killed one of its processes for memory. Such a step rarely recovers:
+/// an evaluator whose child is gone waits for it for ever.
+const AFTER_MEMORY_KILL: Duration = Duration::from_secs(10);
 /// Read from one stream before the others have their turn.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Read from a stream after its step has ended: as much as a pipe can hold.
@@ -107,8 +110,9 @@ pub fn run(spec: &Spec, sinks: Sinks) -> Result<Step> {
 }
 
 /// Moves output until the leader ends, time is up or a sink refuses; the leader's status, and whether time was up.
-fn watch(leader: Pid, deadline: Instant, sources: &mut [Source]) -> Result<(Option<WaitStatus>, bool)> {
+fn watch(leader: Pid, mut deadline: Instant, sources: &mut [Source]) -> Result<(Option<WaitStatus>, bool)> {
     let about_poll = |errno: Errno| Trouble::new(format!("waiting for a step: {errno}"));
+    let mut kills = Some(probe::oom_kills());
     let pidfd = pidfd_open(leader, PidfdFlags::empty()).map_err(about_poll)?;
     loop {
         if let Some(status) = processes::reap(leader).status {
@@ -118,6 +122,10 @@ fn watch(leader: Pid, deadline: Instant, sources: &mut [Source]) -> Result<(Opti
             return Ok((None, true));
         };
         let readable = wait_readable(&pidfd, sources, left.min(REAP_TICK)).map_err(about_poll)?;
+        if readable.is_empty() && kills.is_some_and(|before| probe::oom_kills() > before) {
+            deadline = deadline.min(Instant::now() + AFTER_MEMORY_KILL);
+            kills = None;
+        }
         for index in readable {
             if !sources[index].pump()? {
                 return Ok((None, false));

@@ -95,9 +95,12 @@ impl ExportFile {
         Self { file, max_bytes, stats: StreamStats::default(), pending: Some(Vec::new()) }
     }
 
-    /// Writes what is left of a last line without an end, and tells how much was written and kept.
+    /// Writes what is left of a last line without an end, or empties a file that is over its limit; tells how much was written and kept.
     pub fn finish(&mut self) -> io::Result<StreamStats> {
-        if let Some(line) = self.pending.take()
+        if self.is_over_limit() {
+            self.file.set_len(0)?;
+            self.stats.bytes_kept = 0;
+        } else if let Some(line) = self.pending.take()
             && !is_preamble(&line)
         {
             self.keep(&line)?;
@@ -105,8 +108,7 @@ impl ExportFile {
         Ok(self.stats)
     }
 
-    /// Whether the export was longer than the limit.
-    pub fn is_over_limit(&self) -> bool {
+    fn is_over_limit(&self) -> bool {
         self.stats.bytes_seen > self.max_bytes
     }
 
@@ -231,8 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn an_export_over_its_limit_fails() {
-        assert!(exported(&["0123456789"], 10).1.is_ok());
-        assert_eq!(exported(&["0123456789", "x"], 10).1.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    fn an_export_over_its_limit_fails_and_leaves_nothing() {
+        assert!(exported(&["0123456789\n"], 11).1.is_ok());
+        let (text, result) = exported(&["0123456789\n", "x"], 11);
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(text, "");
     }
 }

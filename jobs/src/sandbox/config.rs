@@ -30,11 +30,13 @@ pub struct SandboxConfig {
     pub runner: Option<PathBuf>,
     /// Further folders of this host, read-only.
     pub mounts: Vec<HostMount>,
+    /// Environment variables on top of the image's, `NAME=value`.
+    pub environment: Vec<String>,
     /// Who runs in a container.
     pub user: ContainerUser,
     /// How much a container may take.
     pub limits: ContainerLimits,
-    /// Tells the containers of two services on one engine apart.
+    /// Tells the containers of two services on one engine apart. No setting: the worker fills in the service's identity.
     pub scope: String,
 }
 
@@ -78,6 +80,14 @@ impl SandboxConfig {
                     HostMount::parse_list,
                 )?
                 .unwrap_or_default(),
+            environment: reader
+                .optional(
+                    "NCU_SERVICE_WORKER_ENV",
+                    "environment variables of captures and exports beside the image's, NAME=value, separated by commas; \
+                     PATH, for example, where the programs are this host's",
+                    variables,
+                )?
+                .unwrap_or_default(),
             user: reader
                 .optional(
                     "NCU_SERVICE_CONTAINER_USER",
@@ -87,12 +97,7 @@ impl SandboxConfig {
                 )?
                 .unwrap_or_default(),
             limits: ContainerLimits::read(reader)?,
-            scope: reader.or_default(
-                "NCU_SERVICE_CONTAINER_SCOPE",
-                "default",
-                "a word that tells the containers of two services on one engine apart; the same for all workers of one",
-                word,
-            )?,
+            scope: String::new(),
         })
     }
 
@@ -241,10 +246,18 @@ fn unix_socket(value: &str) -> Result<String, String> {
     }
 }
 
-/// Letters, digits, `.`, `_` and `-`: the engine's filters take such a value literally.
-fn word(value: &str) -> Result<String, String> {
-    let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
-    if plain { Ok(value.to_owned()) } else { Err("letters, digits, '.', '_' and '-' are expected".to_owned()) }
+/// `NAME=value`, separated by commas.
+fn variables(value: &str) -> Result<Vec<String>, String> {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && !name.as_bytes()[0].is_ascii_digit()
+    };
+    let one = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if is_name(name) => Ok(pair.to_owned()),
+        _ => Err("NAME=value is expected, several separated by commas".to_owned()),
+    };
+    value.split(',').map(one).collect()
 }
 
 #[cfg(test)]
@@ -292,6 +305,15 @@ mod tests {
     fn the_engine_listens_on_a_unix_socket() {
         for wrong in ["tcp://host:2375", "/var/run/docker.sock", "unix://docker.sock"] {
             assert!(read(&[("NCU_SERVICE_DOCKER_HOST", wrong)]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn variables_of_containers_are_names_and_values() {
+        let config = read(&[("NCU_SERVICE_WORKER_ENV", "PATH=/opt/bin:/usr/bin,CUDA_HOME=/usr/local/cuda")]).unwrap();
+        assert_eq!(config.environment, ["PATH=/opt/bin:/usr/bin", "CUDA_HOME=/usr/local/cuda"]);
+        for wrong in ["PATH", "=x", "A B=c", "1A=b", "A=b,"] {
+            assert!(read(&[("NCU_SERVICE_WORKER_ENV", wrong)]).is_err(), "{wrong}");
         }
     }
 }

@@ -93,7 +93,7 @@ pub(super) fn container(config: &SandboxConfig, spec: &ContainerSpec<'_>, host_c
         entrypoint: Some(command),
         cmd: Some(Vec::new()),
         // Of the worker's environment nothing.
-        env: Some(environment(gpus(config, spec))),
+        env: Some(environment(config, gpus(config, spec))),
         hostname: Some("sandbox".to_owned()),
         working_dir: Some("/tmp".to_owned()),
         // The engine runs nothing beside the command.
@@ -128,8 +128,9 @@ fn gpus<'a>(config: &'a SandboxConfig, spec: &ContainerSpec<'_>) -> &'a GpuAcces
 }
 
 /// The image's variables stay; these come on top.
-fn environment(gpus: &GpuAccess) -> Vec<String> {
+fn environment(config: &SandboxConfig, gpus: &GpuAccess) -> Vec<String> {
     let mut environment = vec!["HOME=/tmp".to_owned(), "TMPDIR=/tmp".to_owned()];
+    environment.extend_from_slice(&config.environment);
     if let Some(driver) = gpus.driver() {
         let driver = driver.display();
         environment.push(format!("LD_LIBRARY_PATH={driver}/lib64:{driver}/lib"));

@@ -48,7 +48,7 @@ fn is_exception(line: &str) -> bool {
 
 /// Lines of the profiler and the runner say that something failed, not what.
 fn is_our_tools(line: &str) -> bool {
-    line.starts_with("==") || line.starts_with("[ncu-runner]")
+    line.starts_with("==") || line.starts_with("---- ncu-runner:")
 }
 
 /// Control characters out (a terminal would obey them), length capped.

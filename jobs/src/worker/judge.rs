@@ -99,10 +99,13 @@ pub fn judge(evidence: &Evidence) -> Judgement {
     let Some(capture) = outcome.steps.iter().find(|step| step.name == "capture") else {
         return Judgement::Fault("the runner did not capture".to_owned());
     };
-    if capture.timed_out {
-        return timed_out(evidence.capture_limit_secs, capture.exit_code);
+    let oom_killed = oom_killed || outcome.oom_kills > 0;
+    match capture {
+        // An evaluator whose child was killed for its memory waits for it for ever, so this comes first.
+        Step { timed_out: true, .. } if oom_killed => memory_limit(evidence, capture.exit_code),
+        Step { timed_out: true, .. } => timed_out(evidence.capture_limit_secs, capture.exit_code),
+        _ => of_capture(evidence, capture, oom_killed),
     }
-    of_capture(evidence, capture, oom_killed || outcome.oom_kills > 0)
 }
 
 /// Judges a capture whose profiler ended by itself.
@@ -263,6 +266,8 @@ mod tests {
         let mut killed = outcome(step(1));
         killed.oom_kills = 1;
         assert_eq!(ended(judged(Some(&killed), "")).1, ErrorKind::Limit);
+        killed.steps[0].timed_out = true;
+        assert_eq!(ended(judged(Some(&killed), "")).1, ErrorKind::Limit, "its evaluator waits for ever");
         let (_, kind, sentence) = ended(judged_after(How::Exited { code: 137, oom_killed: true }, None, ""));
         assert_eq!(kind, ErrorKind::Limit);
         assert!(sentence.contains("memory limit of 1024 MiB"), "{sentence}");

@@ -1,0 +1,135 @@
+//! What a submission or a request may not do.
+
+use std::fs;
+use std::net::TcpListener;
+
+use ncu_runner::protocol::{LandlockState, TaskFile};
+
+use crate::bench::{Bench, STARTER};
+
+#[test]
+fn a_name_or_source_outside_its_folder_is_refused_before_anything_runs() {
+    for (name, source) in [("../escaped.py", "task.py"), ("escaped.py", "../in/submission.py"), ("a/b", "task.py")] {
+        let mut bench = Bench::new(STARTER);
+        bench.capture.files.push(TaskFile { name: name.to_owned(), source: Some(source.to_owned()) });
+        let ran = bench.run();
+        assert_eq!(ran.output.status.code(), Some(70), "{ran:?}");
+        assert!(ran.outcome.steps.is_empty());
+        let error = ran.outcome.error.unwrap();
+        assert!(error.contains(name) || error.contains(source), "{error}");
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_read_is_the_runners_own_trouble() {
+    let bench = Bench::new(STARTER);
+    bench.write_request_text(r#"{"task": "mine_bitcoin"}"#);
+    let ran = bench.finish(&mut bench.command(&[]));
+    assert_eq!(ran.output.status.code(), Some(70), "{ran:?}");
+    assert!(ran.outcome.error.unwrap().contains("mine_bitcoin"));
+}
+
+#[test]
+fn landlock_refuses_writes_elsewhere_and_tcp() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let attempts = format!(
+        "import socket\n\
+         for path in ['../../elsewhere', '../../in/x', '../../out/fine', '../fine', '/dev/null']:\n\
+         \x20   try: open(path, 'w'); print('wrote', path)\n\
+         \x20   except OSError as error: print('refused', path, error.errno)\n\
+         try: socket.create_connection(('127.0.0.1', {})); print('connected')\n\
+         except OSError as error: print('no connection', error.errno)\n",
+        listener.local_addr().unwrap().port()
+    );
+    let bench = Bench::new(&attempts);
+    let ran = bench.run();
+
+    let stdout = bench.out("stdout.txt");
+    for line in [
+        "refused ../../elsewhere 13",
+        "refused ../../in/x 13",
+        "wrote ../../out/fine",
+        "wrote ../fine",
+        "wrote /dev/null",
+    ] {
+        assert!(stdout.contains(line), "{line}: {stdout}");
+    }
+    // Kernels before 6.7 know Landlock, and nothing of TCP in it.
+    match ran.outcome.landlock {
+        LandlockState::Full => assert!(stdout.contains("no connection 13"), "{stdout}"),
+        state => assert_eq!(state, LandlockState::Partial),
+    }
+}
+
+#[test]
+fn what_a_warm_up_changes_in_its_folder_is_not_there_in_the_capture() {
+    let submission = format!(
+        "{STARTER}\n\
+         import os\n\
+         if os.path.exists('planted'): raise SystemExit('planted by the warm-up')\n\
+         for name in ('planted', 'eval.py', 'task.py'): open(name, 'w').write('raise SystemExit(5)')\n\
+         os.mkdir(os.environ['HOME'] + '/Documents')\n"
+    );
+    let bench = Bench::new(&submission);
+    let ran = bench.run();
+    assert_eq!(ran.exits(), [("warmup", Some(0)), ("capture", Some(0))], "{}", bench.out("stderr.txt"));
+}
+
+#[test]
+fn planted_outputs_give_way_to_the_runners_own() {
+    let submission = format!(
+        "{STARTER}\n\
+         import os\n\
+         os.makedirs('../../out/outcome.json/deep')\n\
+         os.symlink('/etc/passwd', '../../out/stdout.txt')\n\
+         os.mkfifo('../../out/popcorn.log')\n"
+    );
+    let bench = Bench::new(&submission);
+    let ran = bench.run();
+    assert_eq!(ran.output.status.code(), Some(0), "{ran:?}");
+    for name in ["outcome.json", "stdout.txt", "popcorn.log"] {
+        assert!(fs::symlink_metadata(bench.path("out").join(name)).unwrap().is_file(), "{name}");
+    }
+    assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: warm-up"));
+}
+
+/// A daemon of the submission's that replaces the runner's outputs as fast as it can.
+const VANDAL: &str = "
+import os
+def vandalise(out):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                for name in ('outcome.json', 'stdout.txt', 'popcorn.log'):
+                    with open(out + 'forged', 'w') as file: file.write('forged')
+                    os.rename(out + 'forged', out + name)
+        os._exit(0)
+    os.wait()
+vandalise('../../out/')
+";
+
+#[test]
+fn as_pid_1_nothing_of_the_submission_is_alive_when_the_outputs_are_written() {
+    let bench = Bench::new(&format!("{STARTER}{VANDAL}"));
+    let ran = bench.run_with(&mut bench.as_init());
+    assert_eq!(ran.output.status.code(), Some(0), "{ran:?}");
+    assert_eq!(ran.exits(), [("warmup", Some(0)), ("capture", Some(0))]);
+    assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: warm-up"));
+    assert!(bench.out("popcorn.log").ends_with("check: pass\n"));
+}
+
+#[test]
+fn as_pid_1_its_memory_and_environment_are_closed_to_the_submission() {
+    let submission = "
+for name in ('environ', 'mem', 'fd/1'):
+    try: print('opened', open('/proc/1/' + name, 'rb'), flush=True)
+    except OSError as error: print('closed', name, flush=True)
+";
+    let bench = Bench::new(submission);
+    let ran = bench.run_with(&mut bench.as_init());
+    assert_eq!(ran.output.status.code(), Some(0), "{ran:?}");
+    let stdout = bench.out("stdout.txt");
+    assert!(!stdout.contains("opened"), "{stdout}");
+    assert_eq!(stdout.matches("closed").count(), 6, "{stdout}");
+}
