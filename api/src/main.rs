@@ -5,12 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use jobs::config::{ConfigError, Reader};
+use jobs::config::Reader;
 use ncu_api::app::{self, App};
 use ncu_api::config::Config;
 use ncu_api::serve;
 use tokio::net::TcpListener;
-use tracing_subscriber::EnvFilter;
 
 /// The HTTP side of ncu-service. Settings are read from the environment.
 #[derive(Debug, Parser)]
@@ -41,7 +40,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Box<dyn Error>> {
     let mut reader = Reader::from_env();
-    start_log(&mut reader)?;
+    jobs::log::start(&mut reader)?;
     let config = Config::read(&mut reader)?;
     // The one TLS provider of the process; an error would mean that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -56,33 +55,4 @@ async fn run() -> Result<(), Box<dyn Error>> {
     serve::serve(listener, app::router(app), stop, config.stop_timeout).await;
     migration.abort();
     Ok(())
-}
-
-/// Reads `NCU_SERVICE_LOG_FORMAT` and `NCU_SERVICE_LOG`.
-fn start_log(reader: &mut Reader) -> Result<(), ConfigError> {
-    let json =
-        reader.or_default(
-            "NCU_SERVICE_LOG_FORMAT",
-            "text",
-            "format of the log: text or json",
-            |value| match value {
-                "text" => Ok(false),
-                "json" => Ok(true),
-                _ => Err("text or json is expected".to_owned()),
-            },
-        )?;
-    let common = reader.optional("RUST_LOG", "what is logged, where NCU_SERVICE_LOG is not set", filter)?;
-    let own = reader.optional("NCU_SERVICE_LOG", "what is logged, for example info or jobs=debug", filter)?;
-    let filter = own.or(common).unwrap_or_else(|| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if json {
-        log.json().init()
-    } else {
-        log.init()
-    }
-    Ok(())
-}
-
-fn filter(value: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(value).map_err(|_| "a level or a list of target=level is expected".to_owned())
 }

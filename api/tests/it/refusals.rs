@@ -19,7 +19,7 @@ async fn a_file_that_is_no_submission_is_refused() {
         (Form::new(), 422, "No file was sent: the form field \"file\" is missing."),
         (form().file("submission.py", b""), 422, "The submitted file is empty."),
         (
-            form().file("s.py", &[b'#'; 1_000_001]),
+            form().file("s.py", &vec![b'#'; 1_000_001]),
             413,
             "The submission is larger than 1000000 bytes: submit a smaller file.",
         ),

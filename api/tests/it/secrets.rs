@@ -51,7 +51,10 @@ async fn the_cli_id_is_in_no_answer_no_log_line_and_no_table() {
     assert!(log.contains("job queued") && log.contains("KernelBot did not answer in time"));
     assert!(tables.contains("linalg/qr_v2") && tables.contains("apalis"), "{tables}");
 
-    let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex = SECRET.bytes().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    });
     for (place, text) in [("answers", answers), ("log", log), ("tables", tables)] {
         assert!(!text.contains(SECRET) && !text.contains(&hex), "the CLI id is in the {place}");
     }

@@ -49,7 +49,7 @@ async fn one_index_and_the_capture_options_reach_the_job() {
 #[tokio::test]
 async fn a_file_of_exactly_the_limit_is_accepted() {
     let service = Service::start().await;
-    let form = Form::new().file("submission.py", &[b'#'; 1_000_000]).text("leaderboard", "qr_v2");
+    let form = Form::new().file("submission.py", &vec![b'#'; 1_000_000]).text("leaderboard", "qr_v2");
     assert_eq!(service.submit("good-alice", form).await.status, StatusCode::ACCEPTED);
 }
 
