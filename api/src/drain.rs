@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use futures_util::{Stream, StreamExt};
 /// How much of a refused body is read and thrown away, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 /// For how long.
-const TIME_LIMIT: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Middleware: when the answer is no success, what the handler left of the body is read first.
 pub async fn before_refusing(request: Request, next: Next) -> Response {
@@ -27,7 +27,9 @@ pub async fn before_refusing(request: Request, next: Next) -> Response {
     let waits = parts.headers.contains_key(header::EXPECT);
     let rest = Shared(Arc::new(Mutex::new(body.into_data_stream())));
     let response = next.run(Request::from_parts(parts, Body::from_stream(rest.clone()))).await;
-    if !response.status().is_success() && !waits {
+    // Nor is a client read on that was too slow already.
+    let slow = response.status() == StatusCode::REQUEST_TIMEOUT;
+    if !response.status().is_success() && !waits && !slow {
         // Whether it ended, failed or was cut off, the answer goes out now.
         let _ = tokio::time::timeout(TIME_LIMIT, drain(rest)).await;
     }

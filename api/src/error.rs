@@ -118,6 +118,7 @@ impl ApiError {
     fn operator_text(&self) -> String {
         match self {
             Self::BrokenLeaderboard { detail, .. } | Self::Internal(detail) => detail.clone(),
+            Self::DatabaseSilent => "the database did not answer in time".to_owned(),
             _ => self.source().map_or_else(String::new, ToString::to_string),
         }
     }
