@@ -10,10 +10,14 @@ use crate::support::{Form, Service};
 
 /// A connection that has sent the head of a submission.
 async fn submission(service: &Service, content_type: &str, length: Option<usize>) -> TcpStream {
+    submission_of("good-raw", service, content_type, length).await
+}
+
+async fn submission_of(cli_id: &str, service: &Service, content_type: &str, length: Option<usize>) -> TcpStream {
     let mut stream = TcpStream::connect(service.address).await.unwrap();
     let length = length.map_or_else(String::new, |length| format!("Content-Length: {length}\r\n"));
     let head = format!(
-        "POST /profile HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Popcorn-Cli-Id: good-raw\r\n\
+        "POST /profile HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Popcorn-Cli-Id: {cli_id}\r\n\
          Content-Type: {content_type}\r\n{length}\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -103,6 +107,20 @@ async fn an_upload_that_stalls_is_ended_at_the_limit() {
     assert_eq!(service.jobs().await, 0);
     // Its place is free again.
     service.accepted("good-alice").await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_only_after_it_has_sent_everything_still_learns_why_it_is_refused() {
+    let service = Service::start().await;
+    // More than the buffers of both ends hold.
+    let body = Form::new().file("s.py", &vec![b'#'; 20 << 20]).text("leaderboard", "qr_v2").bytes();
+    for (cli_id, status) in [("bad-raw", 401), ("good-raw", 413)] {
+        let mut stream = submission_of(cli_id, &service, &form_type(), Some(body.len())).await;
+        stream.write_all(&body).await.unwrap();
+        let answer = answer(stream).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains("\"detail\""), "{answer}");
+    }
+    assert_eq!(service.jobs().await, 0);
 }
 
 #[tokio::test]
