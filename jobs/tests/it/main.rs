@@ -1,0 +1,3 @@
+//! Tests against real things: a container engine, a database.
+
+mod sandbox;
