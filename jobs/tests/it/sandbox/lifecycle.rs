@@ -75,10 +75,13 @@ async fn a_cancelled_container_is_killed_and_gone() {
     let it = Bench::new().await;
     let mut started = it.start_signal();
     let cancel = CancellationToken::new();
-    let (ended, ()) = tokio::join!(it.try_run(&STUBBORN, LONG, &cancel), async {
-        started.read_u8().await.unwrap();
-        cancel.cancel();
-    });
+    let mut run = std::pin::pin!(it.try_run(&STUBBORN, LONG, &cancel));
+    tokio::select! {
+        ended = &mut run => panic!("{ended:?}"),
+        read = started.read_u8() => drop(read.unwrap()),
+    }
+    cancel.cancel();
+    let ended = run.await;
     assert_eq!(ended.unwrap().how, How::Cancelled);
 }
 
