@@ -126,7 +126,7 @@ async fn a_fork_bomb_stops_at_the_pids_limit() {
     let it = Bench::with(&[("NCU_SERVICE_CONTAINER_PIDS", "32")]).await;
     let seen = it
         .python(
-            r#"
+            r"
 import os, signal
 count = 0
 try:
@@ -136,7 +136,7 @@ try:
         count += 1
 except OSError as error:
     print(count, error.strerror)
-"#,
+",
         )
         .await;
     assert_eq!(seen, "31 Resource temporarily unavailable\n");
