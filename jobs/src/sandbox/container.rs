@@ -105,13 +105,15 @@ impl<'a> Container<'a> {
             self.kill().await?;
         }
         let state = self.inspect().await?;
+        let started_at = time("started_at", state.started_at.as_deref())?;
         Ok(Ended {
             how: killed_as.unwrap_or(How::Exited {
                 code: state.exit_code.unwrap_or(-1),
                 oom_killed: state.oom_killed.unwrap_or(false),
             }),
-            started_at: time("started_at", state.started_at.as_deref())?,
-            ended_at: time("finished_at", state.finished_at.as_deref())?,
+            started_at,
+            // The engine notes a start only after it; a short program has ended by then.
+            ended_at: time("finished_at", state.finished_at.as_deref())?.max(started_at),
             log_tail: self.log_tail().await?,
         })
     }

@@ -41,12 +41,11 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn an_exit_code_is_reported_with_its_times_and_the_end_of_its_log() {
+async fn an_exit_code_is_reported_with_the_end_of_its_log() {
     let it = Bench::new().await;
     let ended = it.run(&["sh", "-c", "echo out; echo err >&2; exit 7"]).await;
     assert_eq!(ended.how, How::Exited { code: 7, oom_killed: false });
     assert!(ended.log_tail.contains("out\n") && ended.log_tail.contains("err\n"), "{}", ended.log_tail);
-    assert!(ended.started_at < ended.ended_at);
     assert_eq!(it.run(&["true"]).await.how, How::Exited { code: 0, oom_killed: false });
 }
 
