@@ -66,11 +66,11 @@ impl OutputDir {
         if stat.st_nlink != 1 {
             return Err(CollectError::Linked);
         }
-        let bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-        if bytes > max_bytes {
+        let size_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        if size_bytes > max_bytes {
             return Err(CollectError::TooLarge { limit: max_bytes });
         }
-        Ok(CollectedFile { file: file.into(), bytes, read: 0, max_bytes })
+        Ok(CollectedFile { file: file.into(), size_bytes, read: 0, max_bytes })
     }
 
     /// Reads a file of at most `max_bytes` into memory.
@@ -94,7 +94,7 @@ impl OutputDir {
 #[derive(Debug)]
 pub struct CollectedFile {
     file: File,
-    bytes: u64,
+    size_bytes: u64,
     read: u64,
     max_bytes: u64,
 }
@@ -102,8 +102,8 @@ pub struct CollectedFile {
 impl CollectedFile {
     /// Its size in bytes when it was opened.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
     }
 }
 

@@ -22,7 +22,8 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let private = tempfile::tempdir().unwrap();
+        let closed = fs::Permissions::from_mode(0o700);
+        let private = tempfile::Builder::new().permissions(closed).tempdir().unwrap();
         let ids = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let out = OutputDir::create(&private.path().join("out"), ids).unwrap();
         Self { private, out }
@@ -64,7 +65,7 @@ fn a_regular_file_is_read() {
     let mut file = it.out.open_file("profile/profile.ncu-rep", 6).unwrap();
     let mut content = String::new();
     file.read_to_string(&mut content).unwrap();
-    assert_eq!((file.bytes(), content.as_str()), (6, "report"));
+    assert_eq!((file.size_bytes(), content.as_str()), (6, "report"));
     assert_eq!(it.out.read_small("profile/profile.ncu-rep", 6).unwrap(), b"report");
 }
 

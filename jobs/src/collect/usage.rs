@@ -40,8 +40,8 @@ pub enum Exceeded {
 }
 
 impl OutputDir {
-    /// Measures the folder and stops at the first limit that is passed. It may change meanwhile. What cannot be entered
-    /// counts as one entry.
+    /// Measures the folder and stops at the first limit that is passed. It may change meanwhile. A folder that is closed
+    /// to this user, so that it could hide anything, is [`CollectError::Unreadable`].
     pub fn usage(&self, limits: UsageLimits) -> Result<Usage, CollectError> {
         let mut usage = Usage::default();
         // One handle for each level, so at most as many as the limit allows.
@@ -71,12 +71,17 @@ impl OutputDir {
             if usage.exceeded.is_some() {
                 break;
             }
-            if is_dir && let Ok(child) = open_dir(parent, name) {
-                if levels.len() > limits.depth {
-                    usage.exceeded = Some(Exceeded::Depth);
-                    break;
+            if is_dir {
+                match open_dir(parent, name) {
+                    Ok(_) if levels.len() > limits.depth => {
+                        usage.exceeded = Some(Exceeded::Depth);
+                        break;
+                    }
+                    Ok(child) => levels.push(Dir::new(child)?),
+                    // Gone or replaced since it was seen.
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                    Err(error) => return Err(error.into()),
                 }
-                levels.push(Dir::new(child)?);
             }
         }
         Ok(usage)

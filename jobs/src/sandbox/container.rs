@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::{CONTAINER_DEADLINE, Engine, deadline, has_status};
-use crate::collect::{OutputDir, UsageLimits};
+use crate::collect::{CollectError, OutputDir, UsageLimits};
 use crate::{Error, Result};
 
 /// How much of a container's own output is kept, in bytes. It is the runner's; the submission's goes to files.
@@ -37,7 +37,8 @@ pub enum How {
     },
     /// It was killed at its time limit.
     TimedOut,
-    /// Its output went past a limit, in bytes, in files or in depth of folders. It was killed if it still ran.
+    /// Its output went past a limit, in bytes, in files or in depth of folders, or hides from being measured. It was
+    /// killed if it still ran.
     OutputLimit,
     /// It was killed because the job was cancelled or the worker stops.
     Cancelled,
@@ -104,13 +105,15 @@ impl<'a> Container<'a> {
             self.kill().await?;
         }
         let state = self.inspect().await?;
+        let started_at = time("started_at", state.started_at.as_deref())?;
         Ok(Ended {
             how: killed_as.unwrap_or(How::Exited {
                 code: state.exit_code.unwrap_or(-1),
                 oom_killed: state.oom_killed.unwrap_or(false),
             }),
-            started_at: time("started_at", state.started_at.as_deref())?,
-            ended_at: time("finished_at", state.finished_at.as_deref())?,
+            started_at,
+            // The engine notes a start only after it; a short program has ended by then.
+            ended_at: time("finished_at", state.finished_at.as_deref())?.max(started_at),
             log_tail: self.log_tail().await?,
         })
     }
@@ -205,11 +208,16 @@ async fn goes_past(output: &OutputDir, limits: UsageLimits) {
     }
 }
 
-/// A look that fails counts as none: the folder may change under it, and the next look is near.
+/// A folder that the container closed to us counts as past. Another look that fails counts as none: the folder may change
+/// under it, and the next look is near.
 async fn is_past(output: &OutputDir, limits: UsageLimits) -> bool {
     let folder = output.clone();
     let measured = tokio::task::spawn_blocking(move || folder.usage(limits)).await;
-    matches!(measured, Ok(Ok(usage)) if usage.exceeded.is_some())
+    match measured {
+        Ok(Ok(usage)) => usage.exceeded.is_some(),
+        Ok(Err(error)) => matches!(error, CollectError::Unreadable),
+        Err(_) => false,
+    }
 }
 
 fn time(field: &'static str, text: Option<&str>) -> Result<DateTime<Utc>> {

@@ -16,8 +16,8 @@ use super::spec::{ContainerSpec, Inputs};
 
 /// Files in `/tmp`: a compiler's caches need thousands, and each takes memory of the host's kernel.
 const TMP_FILES: u32 = 500_000;
-/// Open files of one process. An engine with a lower limit of its own refuses to start the container.
-const OPEN_FILES: u64 = 16_384;
+/// Open files of one process. An engine may be held to few itself, and then refuses more to a container.
+const OPEN_FILES: u64 = 4_096;
 
 /// The whole list.
 fn restrictions(config: &SandboxConfig, spec: &ContainerSpec<'_>, host_cpus: u32) -> HostConfig {

@@ -1,4 +1,7 @@
 //! The domain against real things: a Postgres server and a container engine.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail the test")]
+
 mod queue;
+mod sandbox;
 mod support;
