@@ -107,7 +107,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = local(&folder.path().join("new/folder"));
         // More than one chunk, so that the multipart path is the one tested.
-        let content: Vec<u8> = (0..CHUNK_BYTES * 2 + 17).map(|i| (i % 251) as u8).collect();
+        let content: Vec<u8> = (0..=250).cycle().take(CHUNK_BYTES * 2 + 17).collect();
         let file = folder.path().join("source");
         std::fs::write(&file, &content).unwrap();
 

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::artifacts::ArtifactStore;
 use crate::ids::JobId;
 use crate::problems::Catalog;
-use crate::queue::{Queue, WorkerState};
+use crate::queue::{Queue, Reaped, WorkerState};
 use crate::sandbox::Sandbox;
 use crate::{Error, Result};
 
@@ -127,7 +127,7 @@ impl Worker {
 
     async fn reap(self: Arc<Self>) -> Result<()> {
         let reaped = self.queue.reap().await?;
-        if reaped != Default::default() {
+        if reaped != Reaped::default() {
             tracing::info!(
                 requeued = reaped.requeued,
                 failed = reaped.failed,
