@@ -37,6 +37,7 @@ mod tests {
     /// An output folder, and beside it a folder of ours.
     fn folders() -> (tempfile::TempDir, OutputDir, std::path::PathBuf) {
         let parent = tempfile::tempdir().unwrap();
+        fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let user = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let output = OutputDir::create(&parent.path().join("out"), user).unwrap();
         let target = parent.path().join("report");

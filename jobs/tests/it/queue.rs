@@ -239,7 +239,7 @@ async fn a_fault_waits_before_the_next_attempt_and_the_last_one_fails_the_job() 
         assert_eq!(queue.fault(next.id, next.token, "engine away", "message", Duration::ZERO).await.unwrap(), expected);
     }
     let view = queue.view(first.id, None).await.unwrap().unwrap();
-    assert_eq!((view.error.as_deref(), view.error_kind.as_deref()), (Some("message"), Some("service_fault")));
+    assert_eq!((view.error.as_deref(), view.error_kind.as_deref()), (Some("message."), Some("service_fault")));
 }
 
 #[tokio::test]
