@@ -12,5 +12,6 @@ mod process;
 mod raw;
 mod refusals;
 mod secrets;
+mod stack;
 mod submissions;
 mod support;

@@ -66,10 +66,4 @@ impl Queue {
         sqlx::migrate!("../migrations").run(&self.pool).await?;
         PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)
     }
-
-    /// Asks the database for nothing.
-    pub async fn ping(&self) -> Result<()> {
-        sqlx::query("SELECT 1").execute(&self.pool).await?;
-        Ok(())
-    }
 }

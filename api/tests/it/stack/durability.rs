@@ -1,0 +1,136 @@
+//! Parts of the stack that die: the job ends once, with one archive a shape, and no container is left.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use super::SLOW;
+use super::harness::{Stack, containers, repository, signal};
+
+/// The job's end, after whatever happened to it: every shape once, nothing left over.
+async fn ends_once(stack: &Stack, job: &str) -> serde_json::Value {
+    let body = stack.ended(job).await;
+    assert_eq!(body["status"], "succeeded", "{body:#}");
+    assert_eq!(body["artifacts"].as_array().unwrap().len(), 3);
+    assert_eq!(stack.stored_archives(), 3, "no shape was stored twice");
+    stack.no_container_is_left(job).await;
+    body
+}
+
+#[tokio::test]
+async fn a_worker_killed_in_mid_shape_loses_nothing() {
+    let stack = Stack::start().await;
+    let mut worker = stack.worker(&[]);
+    let job = stack.submit(SLOW, &[]).await;
+    stack.shape_runs(&job, 1).await;
+    worker.kill().await.unwrap();
+    let _next = stack.worker(&[]);
+    let body = ends_once(&stack, &job).await;
+    assert_eq!(body["attempt"], 2);
+    assert_eq!(stack.attempts().await, [1, 2, 2], "the shape that was done is not done again");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_told_to_stop_ends_its_shape_and_the_next_one_goes_on() {
+    let stack = Stack::start().await;
+    let mut worker = stack.worker(&[]);
+    let job = stack.submit(SLOW, &[]).await;
+    stack.shape_runs(&job, 0).await;
+    signal(&worker, "-TERM").await;
+    assert!(worker.wait().await.unwrap().success());
+    let body = stack.poll(&job).await;
+    assert_eq!((&body["status"], &body["queue_position"]), (&"queued".into(), &1.into()));
+    assert_eq!(body["runs"][0]["status"], "succeeded", "the shape in progress was ended, not dropped");
+    assert_eq!(containers(&job).await, "");
+
+    let _next = stack.worker(&[]);
+    ends_once(&stack, &job).await;
+    assert_eq!(stack.attempts().await, [1, 2, 2]);
+}
+
+#[tokio::test]
+async fn a_killed_api_is_a_pause_to_a_client_and_nothing_to_the_job() {
+    let mut stack = Stack::start().await;
+    let _worker = stack.worker(&[]);
+    let job = stack.submit(SLOW, &[]).await;
+    stack.shape_runs(&job, 0).await;
+    stack.kill_api().await;
+    stack.start_api().await;
+    let body = ends_once(&stack, &job).await;
+    assert_eq!(body["attempt"], 1);
+}
+
+#[tokio::test]
+async fn an_outage_of_postgres_fails_no_poll_and_loses_no_shape() {
+    let server = Server::start().await;
+    let stack = Stack::start_on(server.url.clone()).await;
+    // A lease that outlasts the outage, as the default does.
+    let _worker = stack.worker(&[("NCU_SERVICE_LEASE_SECS", "30")]);
+    let job = stack.submit(SLOW, &[]).await;
+    stack.shape_runs(&job, 0).await;
+    server.control("stop").await;
+    // Polls go on through the outage, as a client's do; none may be answered with anything but 2xx.
+    let outage = async {
+        sleep(Duration::from_secs(10)).await;
+        server.control("start").await;
+    };
+    let ((), body) = tokio::join!(outage, stack.poll(&job));
+    assert_eq!(body["status"], "running");
+    let body = ends_once(&stack, &job).await;
+    assert_eq!(body["attempt"], 1, "the lease outlasted the outage");
+}
+
+#[tokio::test]
+async fn two_workers_share_the_queue_and_no_job_runs_twice() {
+    let stack = Stack::start().await;
+    let _workers = [stack.worker(&[]), stack.worker(&[])];
+    let mut jobs = Vec::new();
+    for _ in 0..4 {
+        jobs.push(stack.submit(SLOW, &[("benchmark_index", "0")]).await);
+    }
+    for job in &jobs {
+        assert_eq!(stack.ended(job).await["attempt"], 1);
+    }
+    let query = "SELECT count(DISTINCT worker) FROM jobs";
+    let workers: i64 = sqlx::query_scalar(query).fetch_one(&stack.pool().await).await.unwrap();
+    assert_eq!(workers, 2);
+    assert_eq!(stack.stored_archives(), 4);
+}
+
+/// A Postgres of a test's own, to be stopped.
+struct Server {
+    folder: TempDir,
+    url: String,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let mut server = Self { folder: tempfile::tempdir().unwrap(), url: String::new() };
+        let url = server.control("start").await;
+        url.trim().clone_into(&mut server.url);
+        server
+    }
+
+    async fn control(&self, command: &str) -> String {
+        let script = repository().join("scripts/postgres");
+        let output = Command::new(script)
+            .arg(command)
+            .env("NCU_SERVICE_RUN_DIR", self.folder.path().join("run"))
+            .output()
+            .await
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let script = repository().join("scripts/postgres");
+        let run = self.folder.path().join("run");
+        // A test that failed may have left it stopped.
+        let _ = std::process::Command::new(script).arg("stop-hard").env("NCU_SERVICE_RUN_DIR", run).status();
+    }
+}
