@@ -42,6 +42,15 @@ pub struct Setting {
     pub help: &'static str,
 }
 
+impl Setting {
+    /// The setting as a row of the README's table.
+    #[must_use]
+    pub fn markdown_row(&self) -> String {
+        let default = self.default.map_or_else(String::new, |default| format!("`{default}`"));
+        format!("| `{}` | {default} | {} |", self.name, self.help)
+    }
+}
+
 /// Reads settings and remembers which were asked for.
 pub struct Reader {
     variables: HashMap<String, String>,

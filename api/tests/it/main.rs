@@ -10,6 +10,7 @@ mod kernelbot;
 mod outages;
 mod process;
 mod raw;
+mod readme;
 mod refusals;
 mod secrets;
 mod stack;

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail the test")]
 
 mod queue;
+mod readme;
 mod sandbox;
 mod support;
