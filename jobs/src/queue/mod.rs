@@ -60,10 +60,10 @@ impl Queue {
         &self.pool
     }
 
-    /// Brings both schemas up to date: ours, and the one in which apalis keeps its tickets. Processes that start
-    /// together take turns.
+    /// Brings both schemas up to date: the one in which apalis keeps its tickets, then ours, so that ours is there only
+    /// when everything is. Processes that start together take turns.
     pub async fn migrate(&self) -> Result<()> {
-        sqlx::migrate!("../migrations").run(&self.pool).await?;
-        PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)
+        PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)?;
+        Ok(sqlx::migrate!("../migrations").run(&self.pool).await?)
     }
 }

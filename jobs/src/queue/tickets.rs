@@ -22,10 +22,11 @@ pub(super) async fn push(connection: &mut PgConnection, count: usize) -> Result<
     apalis_postgres::queries::push_tasks(connection, QUEUE, tickets).await.map_err(Error::Tickets)
 }
 
-/// Tickets that wait for a worker.
+/// Tickets that any worker may take. One that a worker has locked does not count: that worker may be busy, or dead, and
+/// apalis notices a dead one only after minutes.
 pub(super) async fn waiting(connection: &mut PgConnection) -> Result<i64> {
     let count = sqlx::query_scalar!(
-        r#"SELECT count(*) AS "count!" FROM apalis.jobs WHERE job_type = $1 AND status IN ('Pending', 'Queued')"#,
+        r#"SELECT count(*) AS "count!" FROM apalis.jobs WHERE job_type = $1 AND status = 'Pending'"#,
         QUEUE
     )
     .fetch_one(connection)

@@ -254,6 +254,15 @@ async fn lost_tickets_are_replaced_and_extra_ones_are_not_added() {
 }
 
 #[tokio::test]
+async fn a_ticket_that_a_dead_worker_has_locked_is_replaced() {
+    let (queue, pool) = database().await;
+    queue.submit(&job("a", 1)).await.unwrap();
+    sqlx::query("UPDATE apalis.jobs SET status = 'Queued', lock_at = now()").execute(&pool).await.unwrap();
+    assert_eq!(queue.reap().await.unwrap().tickets, 1);
+    assert_eq!(queue.reap().await.unwrap().tickets, 0);
+}
+
+#[tokio::test]
 async fn old_tickets_are_pruned() {
     let (queue, pool) = database().await;
     queue.submit(&job("a", 1)).await.unwrap();

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::SLOW;
 use super::harness::{Stack, containers, repository, signal};
+use super::{GOOD, SLOW};
 
 /// The job's end, after whatever happened to it: every shape once, nothing left over.
 async fn ends_once(stack: &Stack, job: &str) -> serde_json::Value {
@@ -97,6 +97,19 @@ async fn two_workers_share_the_queue_and_no_job_runs_twice() {
     let workers: i64 = sqlx::query_scalar(query).fetch_one(&stack.pool().await).await.unwrap();
     assert_eq!(workers, 2);
     assert_eq!(stack.stored_archives(), 4);
+}
+
+#[tokio::test]
+async fn an_idle_worker_takes_a_job_while_another_worker_is_busy() {
+    let stack = Stack::start().await;
+    let _busy = stack.worker(&[]);
+    let long = stack.submit(SLOW, &[]).await;
+    stack.shape_runs(&long, 0).await;
+    // It arrives while the only worker there is has its hands full, so its ticket may lie in that worker's.
+    let short = stack.submit(GOOD, &[("benchmark_index", "0")]).await;
+    let _idle = stack.worker(&[]);
+    assert_eq!(stack.ended(&short).await["status"], "succeeded");
+    assert_eq!(stack.poll(&long).await["status"], "running", "the short job did not wait for the long one");
 }
 
 /// A Postgres of a test's own, to be stopped.
