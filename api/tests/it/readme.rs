@@ -1,6 +1,6 @@
 //! The README's table of settings says what the code reads.
 
-use jobs::config::Reader;
+use jobs::config::{Reader, Setting};
 use ncu_api::config::Config;
 
 #[test]
@@ -13,6 +13,6 @@ fn every_setting_of_the_api_is_in_the_readme_word_for_word() {
     Config::read(&mut reader).unwrap();
     let readme = include_str!("../../../README.md");
     let missing: Vec<String> =
-        reader.settings().iter().map(|setting| setting.markdown_row()).filter(|row| !readme.contains(row)).collect();
+        reader.settings().iter().map(Setting::markdown_row).filter(|row| !readme.contains(row)).collect();
     assert!(missing.is_empty(), "the README lacks these rows:\n{}", missing.join("\n"));
 }
