@@ -76,19 +76,20 @@ impl ShapeRun<'_> {
         }
     }
 
+    /// The capture that the operator's and the request's options come to.
+    fn command(&self) -> CaptureCommand {
+        let config = &self.worker.config;
+        let program = config.sandbox.ncu_program();
+        CaptureCommand::new(program, &self.claim.problem_dir, &config.ncu, &self.claim.options)
+    }
+
     fn capture_request(&self) -> CaptureRequest {
-        let (config, limits) = (&self.worker.config, &self.worker.config.limits);
-        let ncu = CaptureCommand::new(
-            config.sandbox.ncu_program(),
-            &self.claim.problem_dir,
-            &config.ncu,
-            &self.claim.options,
-        );
+        let limits = &self.worker.config.limits;
         CaptureRequest {
             files: self.problem.files.clone(),
             main: self.problem.main.clone(),
             spec: self.shape.spec(),
-            ncu: ncu.argv(),
+            ncu: self.command().argv(),
             landlock: limits.landlock,
             warmup_timeout_secs: limits.warmup.as_secs(),
             capture_timeout_secs: self.capture_limit().as_secs(),
@@ -109,6 +110,7 @@ impl Captured {
             outcome: self.outcome.clone(),
             output: String::from_utf8_lossy(&output).into_owned(),
             popcorn_log: String::from_utf8_lossy(&self.popcorn_log).into_owned(),
+            kernel_name: run.command().kernel_name,
         }
     }
 }

@@ -52,7 +52,8 @@ fn is_our_tools(line: &str) -> bool {
 }
 
 /// Control characters out (a terminal would obey them), length capped.
-fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let mut out: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_CHARS).collect();
     if text.chars().nth(MAX_CHARS).is_some() {
         out.push('…');

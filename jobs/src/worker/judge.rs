@@ -24,6 +24,8 @@ pub struct Evidence {
     pub output: String,
     /// What the evaluator wrote to `POPCORN_FD`.
     pub popcorn_log: String,
+    /// The kernel name filter of the capture.
+    pub kernel_name: Option<String>,
 }
 
 /// What a capture came to.
@@ -112,11 +114,9 @@ pub fn judge(evidence: &Evidence) -> Judgement {
 fn of_capture(evidence: &Evidence, capture: &Step, oom_killed: bool) -> Judgement {
     let output = &evidence.output;
     match application_error(output).or(capture.exit_code.filter(|&code| code == 0)) {
-        Some(code @ (0 | WRONG_ANSWER)) if nothing_profiled(output) => failed(
-            ErrorKind::EmptyCapture,
-            Some(code),
-            "No kernel was captured: custom_kernel launched none that the capture's filter matches.".to_owned(),
-        ),
+        Some(code @ (0 | WRONG_ANSWER)) if nothing_profiled(output) => {
+            failed(ErrorKind::EmptyCapture, Some(code), no_kernel(evidence))
+        }
         Some(code @ (0 | WRONG_ANSWER)) => Judgement::Captured {
             exit_code: code,
             error: (code == WRONG_ANSWER).then(|| {
@@ -132,6 +132,16 @@ fn of_capture(evidence: &Evidence, capture: &Step, oom_killed: bool) -> Judgemen
             Some((found, advice)) => Judgement::Fault(format!("{found}: {advice}")),
             None => failed(ErrorKind::Submission, code.or(capture.exit_code), crash(capture, output)),
         },
+    }
+}
+
+/// Which of the reasons it was that nothing was captured.
+fn no_kernel(evidence: &Evidence) -> String {
+    if let Some(name) = &evidence.kernel_name {
+        let name = complaint::quoted(name);
+        format!("No kernel was captured: the name filter {name:?} matches none of the launches in custom_kernel.")
+    } else {
+        "No kernel was captured: custom_kernel launched none on the GPU.".to_owned()
     }
 }
 
@@ -218,6 +228,7 @@ mod tests {
             outcome: outcome.cloned(),
             output: output.to_owned(),
             popcorn_log: "benchmark.0.error: mismatch at (0, 1)\ncheck: fail\n".to_owned(),
+            kernel_name: None,
         })
     }
 

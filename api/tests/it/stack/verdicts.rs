@@ -65,6 +65,16 @@ async fn a_submission_that_launches_nothing_never_succeeds() {
 }
 
 #[tokio::test]
+async fn a_filter_that_matches_nothing_is_named() {
+    let stack = Stack::start().await;
+    let _worker = stack.worker(&[]);
+    let job = stack.submit(GOOD, &[("benchmark_index", "0"), ("ncu_kernel_name", "no_such_kernel")]).await;
+    let body = stack.ended(&job).await;
+    assert_eq!((&body["status"], &body["error_kind"]), (&"failed".into(), &"empty_capture".into()));
+    assert!(error(&body).contains(r#"the name filter "no_such_kernel" matches none"#), "{body:#}");
+}
+
+#[tokio::test]
 async fn counters_that_are_no_numbers_never_succeed() {
     const BLIND: &str = "
 import standin_gpu
