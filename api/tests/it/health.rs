@@ -14,7 +14,7 @@ async fn health_needs_no_cli_id_and_lists_the_capture_options() {
     let expected = json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
-        "capabilities": {"request_capture_options": ["ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count"]},
+        "capabilities": {"request_capture_options": ["ncu_capture", "ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count"]},
         // A temporary folder is no checkout.
         "problems": {"revision": null, "dirty": null},
         "database": "ok",

@@ -18,9 +18,9 @@ const MAX_SHOWN_CHARS: usize = 300;
 /// Bytes of a name that is demangled. Substitutions can make a short name endless, hence the next limit too.
 const MAX_MANGLED_BYTES: usize = 4096;
 /// Bytes of a demangled name in the table.
-const MAX_DEMANGLED_BYTES: usize = 16 << 10;
-/// Rows of the table.
-const MAX_ROWS: usize = 5000;
+const MAX_DEMANGLED_BYTES: usize = 4 << 10;
+/// Bytes of names in the table, after which it ends.
+const MAX_TABLE_BYTES: usize = 16 << 20;
 /// What stands for launches that had no room of their own.
 const OTHERS: &str = "(other kernels)";
 
@@ -66,7 +66,8 @@ pub fn write_table(trace: &Trace, path: &Path) -> Result<()> {
     let file: BufWriter<File> = BufWriter::new(files::create_new(path)?);
     let mut table = csv::WriterBuilder::new().quote_style(csv::QuoteStyle::NonNumeric).from_writer(file);
     table.write_record(HEADER).map_err(about)?;
-    for group in groups.into_iter().take(MAX_ROWS) {
+    let mut bytes = 0;
+    for group in groups {
         let row = [
             shown(&group.name),
             size(group.grid),
@@ -77,6 +78,10 @@ pub fn write_table(trace: &Trace, path: &Path) -> Result<()> {
             (group.total_ns / group.count.max(1)).to_string(),
             printable(&group.name),
         ];
+        bytes += row.iter().map(String::len).sum::<usize>();
+        if bytes > MAX_TABLE_BYTES {
+            break;
+        }
         table.write_record(&row).map_err(about)?;
     }
     table.flush().map_err(|error| Trouble::at("writing", path, error))
