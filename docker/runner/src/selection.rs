@@ -148,7 +148,7 @@ fn needed(trace: &Trace, chosen: &HashSet<&[u8]>) -> u64 {
 }
 
 /// The kernels among the first `count` launches that `matches` lets through.
-fn first<'a>(trace: &'a Trace, count: u64, matches: impl Fn(&[u8]) -> bool) -> HashSet<&'a [u8]> {
+fn first(trace: &Trace, count: u64, matches: impl Fn(&[u8]) -> bool) -> HashSet<&[u8]> {
     let mut met = HashSet::new();
     let mut left = count;
     for run in &trace.runs {
