@@ -31,5 +31,5 @@ async fn health_still_answers_200_with_the_capabilities_when_the_database_is_awa
     assert_eq!(answer.status, StatusCode::OK);
     let body = answer.json();
     assert_eq!((&body["status"], &body["database"]), (&json!("degraded"), &json!("unreachable")));
-    assert_eq!(body["capabilities"]["request_capture_options"].as_array().unwrap().len(), 3);
+    assert_eq!(body["capabilities"]["request_capture_options"].as_array().unwrap().len(), 4);
 }
