@@ -77,7 +77,7 @@ impl RequestOptions {
     pub fn set(&mut self, field: &str, value: &str) -> Result<(), String> {
         match field {
             "ncu_capture" => {
-                self.ncu_capture = Some(capture_mode(value).map_err(|why| format!("ncu_capture: {why}."))?)
+                self.ncu_capture = Some(capture_mode(value).map_err(|why| format!("ncu_capture: {why}."))?);
             }
             "ncu_kernel_name" => {
                 self.ncu_kernel_name = Some(kernel_name(value).map_err(|why| format!("ncu_kernel_name: {why}."))?);
