@@ -12,6 +12,13 @@ COPY docker/runner docker/runner
 RUN RUSTFLAGS='-C target-feature=+crt-static' \
     cargo build --release --locked -p ncu-runner --target x86_64-unknown-linux-gnu
 
+# The launch tracer: CUPTI's headers come with CUDA's devel image.
+FROM ${BASE} AS tracer
+COPY docker/worker/overview/launches.c /source/
+RUN gcc -O2 -std=gnu11 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -pthread \
+        -isystem /usr/local/cuda/include -isystem /usr/local/cuda/extras/CUPTI/include \
+        -o /liblaunches.so /source/launches.c
+
 FROM ${BASE}
 
 # python3-dev: Triton compiles a launcher against Python's headers. The CUDA devel image brings nvcc.
@@ -29,6 +36,7 @@ RUN python3 -m venv "$VIRTUAL_ENV" \
     && pip install --no-cache-dir ninja==1.13.0 numpy==2.3.5 'nvidia-cutlass-dsl[cu13]==4.4.2'
 
 COPY --from=runner /source/target/x86_64-unknown-linux-gnu/release/ncu-runner /usr/local/bin/
+COPY --from=tracer /liblaunches.so /usr/local/lib/ncu-service/
 
 # A build whose parts do not fit together fails here, not in a user's job.
 RUN ncu --version && nvcc --version && g++ --version \

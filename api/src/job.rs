@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use chrono::{DateTime, SecondsFormat, Utc};
 use jobs::capture::options::RequestOptions;
 use jobs::problems::Shape;
-use jobs::queue::{JobView, RunView};
+use jobs::queue::{JobView, KernelTime, RunView};
 use serde::Serialize;
 
 use crate::app::App;
@@ -70,6 +70,10 @@ struct Run {
 
     error_kind: Option<String>,
     simulated: bool,
+    /// The kernels that hold most of the time, the longest first.
+    launches: Vec<KernelTime>,
+    /// The part of the time that the captured kernels hold, from 0 to 1.
+    coverage: Option<f64>,
     started_at: Option<String>,
     ended_at: Option<String>,
 }
@@ -125,6 +129,8 @@ impl From<RunView> for Run {
             artifact_name: run.artifact_name,
             error_kind: run.error_kind,
             simulated: run.simulated,
+            launches: run.launches,
+            coverage: run.coverage,
             started_at: run.started_at.map(timestamp),
             ended_at: run.ended_at.map(timestamp),
         }

@@ -1,17 +1,24 @@
 """A GPU that is not there: "kernels" are Python functions, run at once on the CPU.
 
 The stand-in ncu sets a folder in the environment; every launch is then noted there, with the ranges it was made in.
-Without that folder the functions only run.
+Another folder is for the overview: launches in the range custom_kernel are counted there, as the launch tracer of the worker
+image does for a real GPU and in its format. Without those folders the functions only run.
 """
 
 import contextlib
 import json
 import os
+import re
 import sys
 import threading
 import time
 
 TRACE_DIR_VARIABLE = "STANDIN_NCU_TRACE_DIR"
+OVERVIEW_DIR_VARIABLE = "NCU_SERVICE_LAUNCHES_DIR"
+OVERVIEW_RANGE = "custom_kernel"
+# The tracer's own limits.
+MAX_KERNELS = 4096
+MAX_RUNS = 65536
 
 _ranges = threading.local()
 
@@ -30,6 +37,8 @@ def nvtx_range(name):
         yield
     finally:
         _stack().pop()
+        if name == OVERVIEW_RANGE:
+            _overview.write()
 
 
 def launch(name, grid, block, function, *args, counters=True):
@@ -42,9 +51,11 @@ def launch(name, grid, block, function, *args, counters=True):
     result = function(*args)
     duration_ns = time.perf_counter_ns() - started
     folder = os.environ.get(TRACE_DIR_VARIABLE)
+    _overview.note(mangled(name), _three(grid) + _three(block), duration_ns)
     if folder:
         _note(folder, {
             "name": name,
+            "mangled": mangled(name),
             "grid": _three(grid),
             "block": _three(block),
             "ranges": list(_stack()),
@@ -56,6 +67,60 @@ def launch(name, grid, block, function, *args, counters=True):
             "process": os.path.basename(os.path.realpath(sys.executable)),
         })
     return result
+
+
+def mangled(name):
+    """`void space::add<float>(float *)` -> `_Z3addv`; what is no function's signature is a name by itself."""
+    function = re.fullmatch(r"(?:.*[ :])?([A-Za-z_]\w*)(?:<.*>)?\(.*\)", name)
+    return f"_Z{len(function[1])}{function[1]}v" if function else name
+
+
+class _Overview:
+    """Launches by kernel and launch size, and their order."""
+
+    def __init__(self):
+        self.kernels = {}  # (name, sizes): [launches in the range, launches outside of it, nanoseconds in the range]
+        self.other = [0, 0, 0]
+        self.runs = []  # [(name, sizes) or None, launches in a row]
+
+    def note(self, name, sizes, duration_ns):
+        key = (name, *sizes)
+        if key not in self.kernels and len(self.kernels) == MAX_KERNELS:
+            key, totals = None, self.other
+        else:
+            totals = self.kernels.setdefault(key, [0, 0, 0])
+        if OVERVIEW_RANGE not in _stack():
+            totals[1] += 1
+            return
+        totals[0] += 1
+        totals[2] += duration_ns
+        if self.runs and self.runs[-1][0] == key:
+            self.runs[-1][1] += 1
+        elif len(self.runs) < MAX_RUNS:
+            self.runs.append([key, 1])
+
+    def write(self):
+        folder = os.environ.get(OVERVIEW_DIR_VARIABLE)
+        if not folder:
+            return
+        numbers = {key: number for number, key in enumerate([*self.kernels, None])}
+        lines = ["launches 1", "lost 0"]
+        for (name, *sizes), totals in self.kernels.items():
+            lines.append(" ".join(map(str, ["kernel", *totals, *sizes, _escaped(name)])))
+        lines.append(" ".join(map(str, ["other", *self.other])))
+        lines.extend(f"run {numbers[key]} {count}" for key, count in self.runs)
+        path = os.path.join(folder, str(os.getpid()))
+        with open(path + ".new", "w", encoding="ascii") as file:
+            file.write("\n".join([*lines, "end", ""]))
+        os.replace(path + ".new", path)
+
+
+_overview = _Overview()
+
+
+def _escaped(name):
+    plain = lambda byte: chr(byte) if 0x20 < byte < 0x7F and byte != 0x25 else f"%{byte:02X}"
+    return "".join(map(plain, name.encode()))
 
 
 def _three(size):

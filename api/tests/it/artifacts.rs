@@ -25,6 +25,8 @@ async fn profiled(service: &Service) -> (String, Vec<u8>) {
         exit_code: Some(0),
         error: None,
         simulated: false,
+        launches: Vec::new(),
+        coverage: None,
         artifact: Some((NAME.to_owned(), stored)),
     };
     service.queue.finish_run(run, &end).await.unwrap();

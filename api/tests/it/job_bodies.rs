@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use jobs::queue::{ErrorKind, RunEnd, RunLease, State, StoredArtifact};
+use jobs::queue::{ErrorKind, KernelTime, RunEnd, RunLease, State, StoredArtifact};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -54,7 +54,8 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "requested_benchmarks": [{"index": 1, "config": shape}],
         "runs": [{
             "benchmark_index": 1, "benchmark": shape, "status": "queued", "exit_code": null, "error": null,
-            "artifact_name": null, "error_kind": null, "simulated": false, "started_at": null, "ended_at": null,
+            "artifact_name": null, "error_kind": null, "simulated": false, "launches": [],
+            "coverage": null, "started_at": null, "ended_at": null,
         }],
         "artifacts": [],
         "error_kind": null,
@@ -84,6 +85,12 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
             exit_code: Some(i32::from(failed)),
             error: failed.then(|| (ErrorKind::Submission, "It does not compile.".to_owned())),
             simulated: true,
+            launches: if failed {
+                Vec::new()
+            } else {
+                vec![KernelTime { kernel: "geqr2(float*)".to_owned(), count: 3, total_ns: 900, share: 0.9 }]
+            },
+            coverage: (!failed).then_some(0.9),
             artifact: (!failed).then(|| (shape.artifact_name(*index), stored)),
         };
         service.queue.finish_run(run, &end).await.unwrap();
@@ -104,12 +111,14 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
         })
     );
     assert_eq!(body["artifacts"].as_array().unwrap().len(), 2);
+    let hot = json!([{"kernel": "geqr2(float*)", "count": 3, "total_ns": 900, "share": 0.9}]);
+    assert_eq!((&body["runs"][0]["launches"], &body["runs"][0]["coverage"]), (&hot, &json!(0.9)));
     assert_eq!(
         body["runs"][2],
         json!({
             "benchmark_index": 2, "benchmark": {"n": 512, "batch": 640, "cond": 2}, "status": "failed", "exit_code": 1,
             "error": "It does not compile.", "artifact_name": null, "error_kind": "submission", "simulated": true,
-            "started_at": "a time", "ended_at": "a time",
+            "launches": [], "coverage": null, "started_at": "a time", "ended_at": "a time",
         })
     );
 }

@@ -113,7 +113,7 @@ async fn a_field_that_cannot_be_used_is_refused() {
         (
             with("ncu_launch_skip", b"1"),
             422,
-            "The option \"ncu_launch_skip\" is not known: the options are ncu_kernel_name, ncu_kernel_name_base, ncu_launch_count.",
+            "The option \"ncu_launch_skip\" is not known: the options are ncu_capture, ncu_kernel_name, ncu_kernel_name_base, ncu_launch_count.",
         ),
         (with("note", &[b'x'; 9 << 10]), 422, "The form field \"note\" is longer than 8192 bytes."),
         (with("", b"x"), 422, "A part of the form has no usable name."),

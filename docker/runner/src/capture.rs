@@ -1,9 +1,9 @@
-//! Profiles one shape: import outside the profiler, then the evaluator under `ncu`.
+//! Profiles one shape: the evaluator with every launch noted, then the evaluator under `ncu`.
 
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::BufWriter;
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ncu_runner::protocol::{self, CaptureRequest, Outcome};
@@ -11,10 +11,14 @@ use ncu_runner::protocol::{self, CaptureRequest, Outcome};
 use crate::assemble;
 use crate::environment::Environment;
 use crate::files;
+use crate::launches;
 use crate::layout::Layout;
 use crate::probe;
+use crate::selection;
 use crate::step::{self, Sinks, Spec};
 use crate::streams::CappedStream;
+use crate::trace::Trace;
+use crate::tracer;
 use crate::trouble::{Result, Trouble};
 
 /// Runs the capture, and writes everything but the outcome; `outcome` holds what is known so far even in trouble.
@@ -32,37 +36,68 @@ struct Streams {
     popcorn: CappedStream,
 }
 
+/// Tells an evaluator that it is profiled.
+fn profiling() -> (OsString, OsString) {
+    ("POPCORN_NCU".into(), "1".into())
+}
+
+/// Options that choose launches already; what is left then is a window over what they match.
+const FILTERS: [&str; 4] = ["--kernel-name", "--kernel-id", "--launch-skip", "--launch-skip-before-match"];
+
 fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, streams: &mut Streams) -> Result<()> {
     let ncu = request.ncu.first().ok_or_else(|| Trouble::new("the request names no ncu"))?;
     let environment = Environment::new(layout)?;
     outcome.ncu_version = probe::ncu_version(ncu, layout, &environment)?;
-    outcome.versions = probe::versions(layout, &environment)?;
+    let python = probe::python(layout, &environment)?;
+    outcome.versions = python.versions;
     let report = layout.out.join(protocol::REPORT_FILE);
     files::fresh_dir(report.parent().unwrap_or(&layout.out))?;
-
-    // KernelBot does the same: inline extensions are compiled before the capture. Its failure is not held against the
-    // submission, because the capture will say more.
-    assemble::work_dir(request, layout)?;
-    streams.mark("warm-up: python3 submission.py");
-    let argv = ["python3", "submission.py"].map(str::to_owned);
-    let limit = Duration::from_secs(request.warmup_timeout_secs);
-    let env = environment.for_next_step()?;
-    let spec = Spec { name: "warmup", argv: &argv, dir: &layout.work, env, limit };
-    let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: None };
-    outcome.steps.push(step::run(&spec, sinks)?);
-
-    // The warm-up could have changed the evaluator.
-    assemble::work_dir(request, layout)?;
-    streams.mark(&format!("capture: {ncu} … python3 {} profile {}", request.main, assemble::CASES_FILE));
     let evaluator = ["python3", &request.main, "profile", assemble::CASES_FILE].map(str::to_owned);
-    let argv = [request.ncu.as_slice(), &evaluator].concat();
+
+    let trace = overview(request, layout, &environment, &evaluator, &python.packages, outcome, streams)?;
+    outcome.overview = launches::summary(&trace);
+    if outcome.overview.is_some() {
+        launches::write_table(&trace, &layout.out.join(protocol::LAUNCHES_FILE))?;
+    }
+    let filtered = request.ncu.iter().any(|word| FILTERS.contains(&word.as_str()));
+    let (options, choice) = selection::choose(request.selection, filtered, &trace);
+    outcome.choice = Some(choice);
+
+    // What ran before could have changed the evaluator.
+    assemble::work_dir(request, layout)?;
+    streams.mark(&format!("capture: {ncu} … {}", evaluator.join(" ")));
+    let argv = [request.ncu.as_slice(), &options, &evaluator].concat();
     let limit = Duration::from_secs(request.capture_timeout_secs);
-    let mut env = environment.for_next_step()?.to_vec();
-    env.push(("POPCORN_NCU".into(), "1".into()));
+    let env = [environment.for_next_step()?, &[profiling()]].concat();
     let spec = Spec { name: "capture", argv: &argv, dir: &layout.work, env: &env, limit };
     let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: Some(&mut streams.popcorn) };
     outcome.steps.push(step::run(&spec, sinks)?);
     Ok(())
+}
+
+/// Runs the evaluator once without the profiler: inline extensions are compiled then and not in the capture, and every
+/// launch is noted. Its failure is not held against the submission, because the capture will say more.
+fn overview(
+    request: &CaptureRequest,
+    layout: &Layout,
+    environment: &Environment,
+    evaluator: &[String],
+    python_packages: &[PathBuf],
+    outcome: &mut Outcome,
+    streams: &mut Streams,
+) -> Result<Trace> {
+    assemble::work_dir(request, layout)?;
+    files::fresh_dir(&layout.launches)?;
+    streams.mark(&format!("overview: {}", evaluator.join(" ")));
+    let limit = Duration::from_secs(request.warmup_timeout_secs);
+    let tracing = tracer::variables(&layout.launches, python_packages);
+    let env = [environment.for_next_step()?, &[profiling()], &tracing].concat();
+    let spec = Spec { name: "overview", argv: evaluator, dir: &layout.work, env: &env, limit };
+    // Its verdict is not wanted: the capture has its own.
+    let mut verdict = io::sink();
+    let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: Some(&mut verdict) };
+    outcome.steps.push(step::run(&spec, sinks)?);
+    Trace::read(&layout.launches)
 }
 
 impl Streams {

@@ -10,7 +10,7 @@ use crate::trouble::Result;
 
 /// What the image or the engine sets and a step needs; `NVIDIA_*` besides.
 const PASSED_ON: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "VIRTUAL_ENV"];
-/// Kept from the warm-up to the capture: what was compiled is found there.
+/// Kept from the overview to the capture: what was compiled is found there.
 const CACHES: [(&str, &str); 5] = [
     ("TORCH_EXTENSIONS_DIR", "torch-extensions"),
     ("TORCHINDUCTOR_CACHE_DIR", "torchinductor"),

@@ -19,6 +19,8 @@ pub struct Layout {
     pub tmp: PathBuf,
     /// [`protocol::WORK_DIR`].
     pub work: PathBuf,
+    /// Where the launch tracer writes.
+    pub launches: PathBuf,
 }
 
 impl Layout {
@@ -32,6 +34,7 @@ impl Layout {
             out: place(protocol::OUT_DIR),
             tmp: place("/tmp"),
             work: place(protocol::WORK_DIR),
+            launches: place("/tmp/launches"),
         }
     }
 }

@@ -8,12 +8,16 @@ mod capture;
 mod environment;
 mod export;
 mod files;
+mod launches;
 mod layout;
 mod probe;
 mod processes;
 mod restrict;
+mod selection;
 mod step;
 mod streams;
+mod trace;
+mod tracer;
 mod trouble;
 
 use std::env;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::environment::Environment;
@@ -20,8 +20,11 @@ const OOM_FILES: [&str; 2] = ["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/me
 
 /// Reads the packages' metadata: importing torch would take seconds.
 const PYTHON_VERSIONS: &str = r#"
-import importlib.metadata, platform
+import importlib.metadata, platform, sys
 print("python", platform.python_version())
+for path in sys.path:
+    if path.endswith(("site-packages", "dist-packages")):
+        print("packages", path)
 for name in ("torch", "triton"):
     try:
         version = importlib.metadata.version(name)
@@ -39,14 +42,23 @@ pub fn ncu_version(ncu: &str, layout: &Layout, environment: &Environment) -> Res
     Ok(output.lines().find(|line| line.starts_with("Version ")).map(|line| line.trim_end().to_owned()))
 }
 
-/// The versions of `python`, `torch`, `triton`, `cuda`, `gpu` and `driver`, as far as they are there.
-pub fn versions(layout: &Layout, environment: &Environment) -> Result<BTreeMap<String, String>> {
+/// What Python says of the image.
+#[derive(Debug)]
+pub struct Python {
+    /// The versions of `python`, `torch`, `triton`, `cuda`, `gpu` and `driver`, as far as they are there.
+    pub versions: BTreeMap<String, String>,
+    /// The folders of its packages.
+    pub packages: Vec<PathBuf>,
+}
+
+/// Asks Python for versions and places. Nothing of the submission has run by then.
+pub fn python(layout: &Layout, environment: &Environment) -> Result<Python> {
     let output = output_of(&["python3", "-I", "-c", PYTHON_VERSIONS], layout, environment)?;
-    let mut versions: BTreeMap<String, String> = output
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(name, version)| (name.to_owned(), version.to_owned()))
-        .collect();
+    let (packages, versions): (Vec<_>, Vec<_>) =
+        output.lines().filter_map(|line| line.split_once(' ')).partition(|(name, _)| *name == "packages");
+    let packages = packages.into_iter().map(|(_, path)| PathBuf::from(path)).collect();
+    let mut versions: BTreeMap<String, String> =
+        versions.into_iter().map(|(name, version)| (name.to_owned(), version.to_owned())).collect();
     let driver = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     if let Some(version) = driver_version(&driver) {
         versions.insert("driver".to_owned(), version.to_owned());
@@ -54,7 +66,7 @@ pub fn versions(layout: &Layout, environment: &Environment) -> Result<BTreeMap<S
     if let Some(model) = gpu_model(Path::new("/proc/driver/nvidia/gpus")) {
         versions.insert("gpu".to_owned(), model);
     }
-    Ok(versions)
+    Ok(Python { versions, packages })
 }
 
 /// How often the kernel has killed a process for the container's memory limit; 0 where the kernel does not tell.

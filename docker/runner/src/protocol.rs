@@ -24,9 +24,11 @@ pub const OUTCOME_FILE: &str = "outcome.json";
 pub const REPORT_FILE: &str = "profile/profile.ncu-rep";
 /// What the evaluator wrote to `POPCORN_FD`, relative to [`OUT_DIR`].
 pub const POPCORN_LOG_FILE: &str = "popcorn.log";
-/// Standard output of the warm-up and the capture, relative to [`OUT_DIR`].
+/// Every kernel that the overview saw, relative to [`OUT_DIR`]; missing when it saw none.
+pub const LAUNCHES_FILE: &str = "launches.csv";
+/// Standard output of the overview and the capture, relative to [`OUT_DIR`].
 pub const STDOUT_FILE: &str = "stdout.txt";
-/// Standard error of the warm-up and the capture, relative to [`OUT_DIR`].
+/// Standard error of the overview and the capture, relative to [`OUT_DIR`].
 pub const STDERR_FILE: &str = "stderr.txt";
 /// The text export, relative to [`OUT_DIR`] of the export container.
 pub const DETAILS_TEXT_FILE: &str = "ncu-details.txt";
@@ -55,16 +57,40 @@ pub struct CaptureRequest {
     pub main: String,
     /// The shape as the evaluator reads it: the one line of `cases.txt`.
     pub spec: String,
-    /// `ncu` and its options, up to but not including the program it runs.
+    /// `ncu` and its options, without those that choose launches and without the program it runs.
     pub ncu: Vec<String>,
+    /// Which launches the report is to hold.
+    pub selection: Selection,
     /// Whether to restrict the file system and TCP with Landlock.
     pub landlock: bool,
-    /// Limit of the import outside the profiler, in seconds.
+    /// Limit of the run outside the profiler, in seconds.
     pub warmup_timeout_secs: u64,
     /// Limit of the capture, in seconds.
     pub capture_timeout_secs: u64,
     /// How much of stdout, of stderr and of the evaluator's log is kept, in bytes each.
     pub max_stream_bytes: u64,
+}
+
+/// Which launches of the range a report holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Selection {
+    /// How they are chosen.
+    pub mode: CaptureMode,
+    /// How many there may be.
+    pub max_launches: u32,
+}
+
+/// How the launches of a report are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureMode {
+    /// The first launches that the filters in the command line match.
+    Window,
+    /// Each kernel's first launch.
+    Distinct,
+    /// The kernels that hold most of the time.
+    Hot,
 }
 
 /// One file of the evaluator's folder.
@@ -106,10 +132,59 @@ pub struct Outcome {
     pub versions: std::collections::BTreeMap<String, String>,
     /// The steps that were run, in order.
     pub steps: Vec<Step>,
+    /// What the program launches in the range, seen before the capture; `None` when nothing was seen.
+    pub overview: Option<Overview>,
+    /// How the report's launches were chosen; `None` when it did not come to that.
+    pub choice: Option<Choice>,
     /// Bytes seen and kept of each stream.
     pub streams: std::collections::BTreeMap<String, StreamStats>,
     /// How often the kernel killed a process for the container's memory limit.
     pub oom_kills: u64,
+}
+
+/// What a program launches in the range, in short. [`LAUNCHES_FILE`] has it in full.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overview {
+    /// Launches.
+    pub launches: u64,
+    /// Kernels, each name counted once.
+    pub kernels: u64,
+    /// Time of all launches together on the GPU, in nanoseconds.
+    pub total_ns: u64,
+    /// The kernels that hold most of the time, at most [`Overview::MAX_TOP`], the longest first.
+    pub top: Vec<KernelTime>,
+    /// Whether launches were lost or had no room of their own.
+    pub is_partial: bool,
+}
+
+impl Overview {
+    /// Most kernels in [`Overview::top`].
+    pub const MAX_TOP: usize = 5;
+}
+
+/// All launches of one kernel in the range.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KernelTime {
+    /// Its name for a reader, demangled where that is possible; long ones are cut.
+    pub kernel: String,
+    /// Its launches.
+    pub count: u64,
+    /// Their time together on the GPU, in nanoseconds.
+    pub total_ns: u64,
+    /// Their part of the time of all launches, from 0 to 1.
+    pub share: f64,
+}
+
+/// How a report's launches were chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The mode that was used.
+    pub mode: CaptureMode,
+    /// Why another mode was used than the one asked for, in one sentence.
+    pub fallback: Option<String>,
+    /// The part of the range's time that the chosen kernels hold, from 0 to 1, going by the overview; `None` without one,
+    /// and with a filter of somebody's own.
+    pub coverage: Option<f64>,
 }
 
 /// Whether the restrictions of Landlock are in force.
@@ -130,7 +205,7 @@ pub enum LandlockState {
 /// One program that the runner ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// `warmup`, `capture`, `text` or `csv`.
+    /// `overview`, `capture`, `text` or `csv`.
     pub name: String,
     /// The command line.
     pub argv: Vec<String>,

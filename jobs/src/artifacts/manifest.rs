@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use ncu_runner::protocol::{LandlockState, Step, StreamStats};
+use ncu_runner::protocol::{Choice, LandlockState, Overview, Step, StreamStats};
 use serde::Serialize;
 
 use crate::capture::options::RequestOptions;
@@ -57,6 +57,10 @@ pub struct Manifest<'a> {
     pub container: ContainerTimes,
     /// Launches in the report.
     pub captured_launches: u32,
+    /// How they were chosen, and how much of the time their kernels hold.
+    pub capture: Option<&'a Choice>,
+    /// What the program launches in all; `launches.csv` has it in full.
+    pub overview: Option<&'a Overview>,
     /// The evaluator's verdict where it was not "correct".
     pub evaluator_error: Option<&'a str>,
     /// How far all this can be trusted.

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use ncu_runner::protocol::{self, CaptureMode, Selection};
+
 use super::options::{KernelNameBase, OperatorOptions, RequestOptions};
-use ncu_runner::protocol;
 
 /// Name of the push/pop range in which every evaluator calls the submission.
 pub const NVTX_RANGE: &str = "custom_kernel";
@@ -13,8 +14,8 @@ pub const NVTX_RANGE: &str = "custom_kernel";
 pub struct CaptureCommand {
     /// Path of `ncu` in the container, or its name on the path.
     pub ncu: String,
-    /// Launches in the report.
-    pub launch_count: u32,
+    /// How the runner chooses launches once it knows them.
+    pub selection: Selection,
     /// `--launch-skip`.
     pub launch_skip: Option<u32>,
     /// `--launch-skip-before-match`.
@@ -28,23 +29,29 @@ pub struct CaptureCommand {
 }
 
 impl CaptureCommand {
-    /// What an operator's and a request's options come to for one problem; a request's own choice goes first.
+    /// What an operator's and a request's options come to for one problem; a request's own choice goes first, and a mode
+    /// that it names looks at every launch, whatever the operator filters.
     #[must_use]
     pub fn new(ncu: &str, problem_dir: &str, operator: &OperatorOptions, request: &RequestOptions) -> Self {
-        // ncu takes --kernel-name and --kernel-id as a union, so an operator's id would widen a request's name filter.
-        let kernel_id = if request.ncu_kernel_name.is_some() { None } else { operator.kernel_id.clone() };
+        let mode = request.ncu_capture.unwrap_or(operator.capture);
+        let max_launches = request.ncu_launch_count.unwrap_or_else(|| operator.launch_count_of(problem_dir, mode));
+        let operators = request.ncu_capture.is_none_or(|mode| mode == CaptureMode::Window).then_some(operator);
         Self {
             ncu: ncu.to_owned(),
-            launch_count: request.ncu_launch_count.unwrap_or_else(|| operator.launch_count_of(problem_dir)),
-            launch_skip: operator.launch_skip,
-            launch_skip_before_match: operator.launch_skip_before_match,
-            kernel_name_base: request.ncu_kernel_name_base.or(operator.kernel_name_base),
-            kernel_name: request.ncu_kernel_name.clone().or_else(|| operator.kernel_name.clone()),
-            kernel_id,
+            selection: Selection { mode, max_launches },
+            launch_skip: operators.and_then(|operator| operator.launch_skip),
+            launch_skip_before_match: operators.and_then(|operator| operator.launch_skip_before_match),
+            kernel_name_base: request.ncu_kernel_name_base.or(operators.and_then(|operator| operator.kernel_name_base)),
+            kernel_name: (request.ncu_kernel_name.as_ref())
+                .or(operators.and_then(|operator| operator.kernel_name.as_ref()))
+                .cloned(),
+            // ncu takes --kernel-name and --kernel-id as a union, so an operator's id would widen a request's name filter.
+            kernel_id: (operators.filter(|_| request.ncu_kernel_name.is_none()))
+                .and_then(|operator| operator.kernel_id.clone()),
         }
     }
 
-    /// The command line up to the program that `ncu` runs.
+    /// `ncu` with every option but those by which the runner chooses launches.
     #[must_use]
     pub fn argv(&self) -> Vec<String> {
         let mut argv: Vec<String> = vec![self.ncu.clone()];
@@ -70,7 +77,6 @@ impl CaptureCommand {
         option("--kernel-id", self.kernel_id.as_ref().map(|v| v as _));
         option("--launch-skip-before-match", self.launch_skip_before_match.as_ref().map(|v| v as _));
         option("--launch-skip", self.launch_skip.as_ref().map(|v| v as _));
-        option("--launch-count", Some(&self.launch_count));
         argv.extend(["-f", "-o"].map(str::to_owned));
         argv.push(format!("{}/{}", protocol::OUT_DIR, protocol::REPORT_FILE));
         argv
@@ -97,7 +103,9 @@ mod tests {
 
     fn command(operator: &[(&str, &str)], request: &RequestOptions) -> String {
         let operator = OperatorOptions::read(&mut Reader::from_pairs(operator.iter().copied())).unwrap();
-        CaptureCommand::new("ncu", "linalg/qr_v2", &operator, request).argv().join(" ")
+        let command = CaptureCommand::new("ncu", "linalg/qr_v2", &operator, request);
+        let Selection { mode, max_launches } = command.selection;
+        format!("{} + {mode:?} {max_launches}", command.argv().join(" "))
     }
 
     const HEAD: &str = "ncu --config-file off --rename-kernels off --set full --nvtx --nvtx-include custom_kernel/ \
@@ -106,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_default_capture_takes_the_first_ten_launches_of_the_range() {
-        assert_eq!(command(&[], &RequestOptions::default()), format!("{HEAD} --launch-count 10 {TAIL}"));
+        assert_eq!(command(&[], &RequestOptions::default()), format!("{HEAD} {TAIL} + Window 10"));
     }
 
     #[test]
@@ -122,7 +130,7 @@ mod tests {
         assert_eq!(
             command(&operator, &RequestOptions::default()),
             format!(
-                "{HEAD} --kernel-name-base demangled --kernel-name regex:qr --kernel-id :::1 --launch-skip-before-match 0 --launch-skip 2 --launch-count 5 {TAIL}"
+                "{HEAD} --kernel-name-base demangled --kernel-name regex:qr --kernel-id :::1 --launch-skip-before-match 0 --launch-skip 2 {TAIL} + Window 5"
             )
         );
     }
@@ -130,14 +138,26 @@ mod tests {
     #[test]
     fn a_request_overrides_the_operator_and_its_name_filter_is_not_widened() {
         let request = RequestOptions {
+            ncu_capture: None,
             ncu_kernel_name: Some("qr kernel".to_owned()),
             ncu_kernel_name_base: Some(KernelNameBase::Mangled),
             ncu_launch_count: Some(3),
         };
         assert_eq!(
             command(&[("NCU_SERVICE_NCU_KERNEL_ID", ":::1"), ("NCU_SERVICE_NCU_KERNEL_NAME", "x")], &request),
-            format!("{HEAD} --kernel-name-base mangled --kernel-name qr kernel --launch-count 3 {TAIL}")
+            format!("{HEAD} --kernel-name-base mangled --kernel-name qr kernel {TAIL} + Window 3")
         );
+    }
+
+    #[test]
+    fn a_mode_is_the_operators_or_the_requests_and_a_requests_mode_sees_every_launch() {
+        let operator = [("NCU_SERVICE_NCU_CAPTURE", "hot"), ("NCU_SERVICE_NCU_KERNEL_NAME", "x")];
+        // The runner takes a window over what a filter matches, whatever the mode.
+        assert_eq!(command(&operator, &RequestOptions::default()), format!("{HEAD} --kernel-name x {TAIL} + Hot 10"));
+        let distinct = RequestOptions { ncu_capture: Some(CaptureMode::Distinct), ..RequestOptions::default() };
+        assert_eq!(command(&operator, &distinct), format!("{HEAD} {TAIL} + Distinct 10"));
+        let window = RequestOptions { ncu_capture: Some(CaptureMode::Window), ..RequestOptions::default() };
+        assert_eq!(command(&operator, &window), format!("{HEAD} --kernel-name x {TAIL} + Window 10"));
     }
 
     #[test]

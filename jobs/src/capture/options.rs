@@ -1,5 +1,6 @@
 //! Which kernels a capture holds: the operator's named options and the few that a request may set.
 
+use ncu_runner::protocol::CaptureMode;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, Reader};
@@ -8,7 +9,7 @@ use crate::config::{self, ConfigError, Reader};
 pub const MAX_KERNEL_NAME_CHARS: usize = 1024;
 
 /// The form fields of a request that change a capture, as `/health` advertises them.
-pub const REQUEST_FIELDS: [&str; 3] = ["ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count"];
+pub const REQUEST_FIELDS: [&str; 4] = ["ncu_capture", "ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count"];
 
 /// What a kernel name filter is compared with (`ncu --kernel-name-base`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,9 +45,22 @@ impl KernelNameBase {
     }
 }
 
+/// The mode of that spelling.
+fn capture_mode(text: &str) -> Result<CaptureMode, String> {
+    match text {
+        "window" => Ok(CaptureMode::Window),
+        "distinct" => Ok(CaptureMode::Distinct),
+        "hot" => Ok(CaptureMode::Hot),
+        _ => Err("window, distinct or hot is expected".to_owned()),
+    }
+}
+
 /// What one request asks for; everything absent is the operator's choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestOptions {
+    /// How the launches of the report are chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu_capture: Option<CaptureMode>,
     /// `ncu --kernel-name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ncu_kernel_name: Option<String>,
@@ -62,6 +76,9 @@ impl RequestOptions {
     /// Takes one form field; the error is a sentence for the user. A field that is not ours is left to the caller.
     pub fn set(&mut self, field: &str, value: &str) -> Result<(), String> {
         match field {
+            "ncu_capture" => {
+                self.ncu_capture = Some(capture_mode(value).map_err(|why| format!("ncu_capture: {why}."))?);
+            }
             "ncu_kernel_name" => {
                 self.ncu_kernel_name = Some(kernel_name(value).map_err(|why| format!("ncu_kernel_name: {why}."))?);
             }
@@ -93,9 +110,11 @@ fn kernel_name(value: &str) -> Result<String, String> {
 /// The operator's options, `NCU_SERVICE_NCU_*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorOptions {
+    /// How the launches of a report are chosen.
+    pub capture: CaptureMode,
     /// Launches in a report where nothing else says so.
     pub launch_count: u32,
-    /// Launches in a report of particular problems, by the last part of their directory.
+    /// Launches in a window of particular problems, by the last part of their directory.
     pub launch_counts: Vec<(String, u32)>,
     /// `ncu --launch-skip`.
     pub launch_skip: Option<u32>,
@@ -113,11 +132,18 @@ impl OperatorOptions {
     /// Reads `NCU_SERVICE_NCU_*`.
     pub fn read(reader: &mut Reader) -> Result<Self, ConfigError> {
         Ok(Self {
+            capture: reader.or_default(
+                "NCU_SERVICE_NCU_CAPTURE",
+                "window",
+                "which launches a report holds: window (the first ones), distinct (each kernel's first one) or hot (the \
+                 kernels that hold most of the time)",
+                capture_mode,
+            )?,
             launch_count: reader.or_default("NCU_SERVICE_NCU_LAUNCH_COUNT", "10", "kernel launches in a report", config::count)?,
             launch_counts: reader.or_default(
                 "NCU_SERVICE_NCU_LAUNCH_COUNTS",
                 "eigh_py=64",
-                "kernel launches in a report of particular problem folders, whose set-up fills a short window: folder=count,…",
+                "kernel launches in the window of particular problem folders, whose set-up fills a short one: folder=count,…",
                 launch_counts,
             )?,
             launch_skip: reader.optional("NCU_SERVICE_NCU_LAUNCH_SKIP", "matching launches to skip first", config::whole)?,
@@ -136,9 +162,12 @@ impl OperatorOptions {
         })
     }
 
-    /// The launch count of a problem folder.
+    /// The launch count of a problem folder. Only a window needs to be deeper where set-up comes first.
     #[must_use]
-    pub fn launch_count_of(&self, problem_dir: &str) -> u32 {
+    pub fn launch_count_of(&self, problem_dir: &str, mode: CaptureMode) -> u32 {
+        if mode != CaptureMode::Window {
+            return self.launch_count;
+        }
         let folder = problem_dir.rsplit('/').next().unwrap_or(problem_dir);
         self.launch_counts.iter().find(|(name, _)| name == folder).map_or(self.launch_count, |&(_, count)| count)
     }
@@ -161,17 +190,22 @@ mod tests {
     #[test]
     fn request_fields_are_checked_before_anything_is_queued() {
         let mut options = RequestOptions::default();
-        for (field, value) in
-            [("ncu_kernel_name", "regex:^qr"), ("ncu_kernel_name_base", "mangled"), ("ncu_launch_count", "3")]
-        {
+        for (field, value) in [
+            ("ncu_capture", "hot"),
+            ("ncu_kernel_name", "regex:^qr"),
+            ("ncu_kernel_name_base", "mangled"),
+            ("ncu_launch_count", "3"),
+        ] {
             options.set(field, value).unwrap();
         }
         assert_eq!(
             serde_json::to_string(&options).unwrap(),
-            r#"{"ncu_kernel_name":"regex:^qr","ncu_kernel_name_base":"mangled","ncu_launch_count":3}"#
+            r#"{"ncu_capture":"hot","ncu_kernel_name":"regex:^qr","ncu_kernel_name_base":"mangled","ncu_launch_count":3}"#
         );
         let long = "k".repeat(MAX_KERNEL_NAME_CHARS + 1);
         for (field, value) in [
+            ("ncu_capture", "Hot"),
+            ("ncu_capture", "--set"),
             ("ncu_kernel_name", ""),
             ("ncu_kernel_name", "a\0b"),
             ("ncu_kernel_name", "--help"),
@@ -189,7 +223,8 @@ mod tests {
     #[test]
     fn a_problem_whose_set_up_comes_first_gets_a_deeper_window() {
         let options = OperatorOptions::read(&mut Reader::from_pairs::<&str, &str>([])).unwrap();
-        assert_eq!(options.launch_count_of("linalg/qr_v2"), 10);
-        assert_eq!(options.launch_count_of("linalg/eigh_py"), 64);
+        assert_eq!(options.launch_count_of("linalg/qr_v2", CaptureMode::Window), 10);
+        assert_eq!(options.launch_count_of("linalg/eigh_py", CaptureMode::Window), 64);
+        assert_eq!(options.launch_count_of("linalg/eigh_py", CaptureMode::Hot), 10);
     }
 }

@@ -1,6 +1,7 @@
 //! What the queue's callers see of a job.
 
 use chrono::{DateTime, Utc};
+use ncu_runner::protocol::KernelTime;
 use uuid::Uuid;
 
 use crate::capture::options::RequestOptions;
@@ -85,7 +86,7 @@ impl ErrorKind {
 }
 
 /// How a run ended, as its worker records it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RunEnd {
     /// Its final state.
     pub state: State,
@@ -95,6 +96,10 @@ pub struct RunEnd {
     pub error: Option<(ErrorKind, String)>,
     /// Made by the stand-in profiler.
     pub simulated: bool,
+    /// The kernels that hold most of the time, the longest first; empty where nothing was seen.
+    pub launches: Vec<KernelTime>,
+    /// The part of the time that the captured kernels hold, from 0 to 1.
+    pub coverage: Option<f64>,
     /// File name and place of the archive.
     pub artifact: Option<(String, StoredArtifact)>,
 }
@@ -184,6 +189,10 @@ pub struct RunView {
     pub error_kind: Option<String>,
     /// Made by the stand-in profiler.
     pub simulated: bool,
+    /// The kernels that hold most of the time, the longest first; empty where nothing was seen.
+    pub launches: Vec<KernelTime>,
+    /// The part of the time that the captured kernels hold, from 0 to 1.
+    pub coverage: Option<f64>,
     /// When its capture began.
     pub started_at: Option<DateTime<Utc>>,
     /// When it ended.

@@ -1,5 +1,6 @@
 //! What a poll and a download ask.
 
+use ncu_runner::protocol::KernelTime;
 use sqlx::types::Json;
 
 use super::model::{JobView, RunView, StoredArtifact};
@@ -32,7 +33,7 @@ impl Queue {
         };
         let rows = sqlx::query!(
             r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind, simulated,
-                      started_at, ended_at, artifact_name, artifact_bytes
+                      launches AS "launches: Json<Vec<KernelTime>>", coverage, started_at, ended_at, artifact_name, artifact_bytes
                FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
             id.0
         )
@@ -49,6 +50,8 @@ impl Queue {
                 error: run.error,
                 error_kind: run.error_kind,
                 simulated: run.simulated,
+                launches: run.launches.map(|launches| launches.0).unwrap_or_default(),
+                coverage: run.coverage,
                 started_at: run.started_at,
                 ended_at: run.ended_at,
                 artifact_name: run.artifact_name,

@@ -10,6 +10,8 @@ use crate::config::{ConfigError, Reader, absolute_path, bytes, count, text};
 
 /// Where a runner of this host appears in a container: not below a folder that an operator may mount from the host.
 const RUNNER_IN_CONTAINER: &str = "/ncu-service/ncu-runner";
+/// The launch tracer, which the runner looks for beside itself.
+const TRACER: &str = "liblaunches.so";
 /// The runner of the image, on its path.
 const RUNNER_OF_IMAGE: &str = "ncu-runner";
 /// The user and group that own nothing.
@@ -70,7 +72,8 @@ impl SandboxConfig {
             )?,
             runner: reader.optional(
                 "NCU_SERVICE_RUNNER_PATH",
-                "absolute path of a statically linked ncu-runner on this host, mounted read-only; else the image's",
+                "absolute path of a statically linked ncu-runner on this host, mounted read-only with the liblaunches.so that \
+                 lies beside it; else the image's",
                 absolute_path,
             )?,
             mounts: reader
@@ -116,8 +119,12 @@ impl SandboxConfig {
     /// Every read-only folder of this host that is the same for all containers.
     pub(super) fn host_mounts(&self) -> Vec<HostMount> {
         let runner = self.runner.clone().map(|host| HostMount { host, container: RUNNER_IN_CONTAINER.into() });
+        // A mount whose source is missing would be an error, and captures do without a tracer.
+        let tracer = self.runner.as_ref().map(|runner| runner.with_file_name(TRACER)).filter(|tracer| tracer.is_file());
+        let tracer =
+            tracer.map(|host| HostMount { host, container: Path::new(RUNNER_IN_CONTAINER).with_file_name(TRACER) });
         let ncu = self.ncu.as_ref().map(|ncu| HostMount::in_place(ncu.folder.clone()));
-        self.mounts.iter().cloned().chain(ncu).chain(runner).collect()
+        self.mounts.iter().cloned().chain(ncu).chain(runner).chain(tracer).collect()
     }
 }
 
@@ -290,6 +297,19 @@ mod tests {
         assert_eq!(missing, HostProgram { folder: "/opt/nowhere".into(), program: "/opt/nowhere/ncu".into() });
         let folder = HostProgram::parse("/opt/nowhere/nsight").unwrap();
         assert_eq!(folder.program, "/opt/nowhere/nsight/ncu");
+    }
+
+    #[test]
+    fn a_tracer_beside_the_hosts_runner_comes_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let runner = folder.path().join("ncu-runner");
+        let in_container = || {
+            let config = read(&[("NCU_SERVICE_RUNNER_PATH", runner.to_str().unwrap())]).unwrap();
+            config.host_mounts().into_iter().map(|mount| mount.container).collect::<Vec<_>>()
+        };
+        assert_eq!(in_container(), [Path::new("/ncu-service/ncu-runner")]);
+        std::fs::write(folder.path().join("liblaunches.so"), "").unwrap();
+        assert_eq!(in_container(), [Path::new("/ncu-service/ncu-runner"), Path::new("/ncu-service/liblaunches.so")]);
     }
 
     #[test]

@@ -57,12 +57,18 @@ pub(super) async fn store(
         streams: &outcome.streams,
         container: ContainerTimes { started_at: captured.ended.started_at, ended_at: captured.ended.ended_at },
         captured_launches: summary.launches,
+        capture: outcome.choice.as_ref(),
+        overview: outcome.overview.as_ref(),
         evaluator_error: complaint.map(|(_, sentence)| sentence.as_str()),
         note: Manifest::NOTE,
     };
+    // The runner adds the options that choose launches.
+    let evaluator = ["python3", &captured.request.main, "profile", "cases.txt"];
+    let ncu = outcome.steps.iter().find(|step| step.name == "capture").map(|step| step.argv.as_slice());
+    let ncu = ncu.and_then(|argv| argv.get(..argv.len().checked_sub(evaluator.len())?));
     let command = json!({
-        "ncu": captured.request.ncu,
-        "evaluator": ["python3", captured.request.main, "profile", "cases.txt"],
+        "ncu": ncu.unwrap_or(&captured.request.ncu),
+        "evaluator": evaluator,
         "cases.txt": spec,
         "simulated": run.image.simulated,
     });
@@ -76,6 +82,9 @@ pub(super) async fn store(
         Entry { name: protocol::STDOUT_FILE, content: Content::Bytes(captured.stdout) },
         Entry { name: protocol::STDERR_FILE, content: Content::Bytes(captured.stderr) },
     ];
+    entries.extend(
+        captured.launches.map(|file| Entry { name: protocol::LAUNCHES_FILE, content: Content::Collected(file) }),
+    );
 
     let name = run.shape.artifact_name(run.lease.benchmark_index);
     let path = run.folder.archive();

@@ -6,12 +6,14 @@ use super::blocking;
 use super::judge::Evidence;
 use super::shape::{RUNNER_GRACE, ShapeRun};
 use crate::capture::command::CaptureCommand;
-use crate::collect::{CollectError, OutputDir};
+use crate::collect::{CollectError, CollectedFile, OutputDir};
 use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels};
 use crate::{Error, Result};
 
-/// Largest outcome that is read, in bytes. The runner writes about a kilobyte.
+/// Largest outcome that is read, in bytes. The runner writes a few kilobytes, and 16 more where many kernels are hot.
 const MAX_OUTCOME_BYTES: u64 = 1 << 20;
+/// Largest table of launches that is taken, in bytes; the runner ends it at half of that.
+const MAX_LAUNCHES_BYTES: u64 = 32 << 20;
 /// What the file of a cut stream may hold beyond the limit: the line that marks the cut.
 const CUT_MARK_BYTES: u64 = 4096;
 
@@ -26,6 +28,8 @@ pub(super) struct Captured {
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub popcorn_log: Vec<u8>,
+    /// The table of launches, where the overview saw any.
+    pub launches: Option<CollectedFile>,
 }
 
 impl ShapeRun<'_> {
@@ -61,6 +65,7 @@ impl ShapeRun<'_> {
                 stdout: log(protocol::STDOUT_FILE)?,
                 stderr: log(protocol::STDERR_FILE)?,
                 popcorn_log: log(protocol::POPCORN_LOG_FILE)?,
+                launches: optional(output.open_file(protocol::LAUNCHES_FILE, MAX_LAUNCHES_BYTES))?,
                 output,
             }))
         })
@@ -84,12 +89,13 @@ impl ShapeRun<'_> {
     }
 
     fn capture_request(&self) -> CaptureRequest {
-        let limits = &self.worker.config.limits;
+        let (ncu, limits) = (self.command(), &self.worker.config.limits);
         CaptureRequest {
             files: self.problem.files.clone(),
             main: self.problem.main.clone(),
             spec: self.shape.spec(),
-            ncu: self.command().argv(),
+            ncu: ncu.argv(),
+            selection: ncu.selection,
             landlock: limits.landlock,
             warmup_timeout_secs: limits.warmup.as_secs(),
             capture_timeout_secs: self.capture_limit().as_secs(),
@@ -101,7 +107,7 @@ impl ShapeRun<'_> {
 impl Captured {
     /// What a verdict is made from.
     pub(super) fn evidence(&self, run: &ShapeRun<'_>) -> Evidence {
-        // The capture's own words come last, so that they win over the warm-up's.
+        // The capture's own words come last, so that they win over the overview's.
         let output = [&self.stdout[..], b"\n", &self.stderr[..]].concat();
         Evidence {
             how: self.ended.how,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ncu_runner::protocol::{KernelTime, Outcome, Overview};
 use tokio_util::sync::CancellationToken;
 
 use super::bundle;
@@ -18,6 +19,9 @@ use crate::{Error, Result};
 
 /// What the runner may take beyond the limits of its steps: its start, copying, writing its files.
 pub(super) const RUNNER_GRACE: Duration = Duration::from_secs(30);
+
+/// Longest kernel name that a poll shows, in characters.
+const MAX_KERNEL_CHARS: usize = 400;
 
 /// One shape in progress.
 #[derive(Debug)]
@@ -88,18 +92,29 @@ impl ShapeRun<'_> {
         if let Some(error) = lacks_counters(&summary) {
             return Ok(Some(self.without_profile(State::Failed, Some(exit_code), error)));
         }
+        let (launches, coverage) = seen(captured.outcome.as_ref());
         let artifact = bundle::store(self, captured, &report, exports, &summary, complaint.as_ref()).await?;
         Ok(Some(RunEnd {
             state: State::Succeeded,
             exit_code: Some(exit_code),
             error: complaint,
             simulated: self.image.simulated,
+            launches,
+            coverage,
             artifact: Some(artifact),
         }))
     }
 
     fn without_profile(&self, state: State, exit_code: Option<i32>, error: (ErrorKind, String)) -> RunEnd {
-        RunEnd { state, exit_code, error: Some(error), simulated: self.image.simulated, artifact: None }
+        RunEnd {
+            state,
+            exit_code,
+            error: Some(error),
+            simulated: self.image.simulated,
+            launches: Vec::new(),
+            coverage: None,
+            artifact: None,
+        }
     }
 
     /// The container's time limit in all: each step has its own, kept by the runner.
@@ -112,6 +127,20 @@ impl Captured {
     fn judgement(&self, run: &ShapeRun<'_>) -> Judgement {
         super::judge::judge(&self.evidence(run))
     }
+}
+
+/// What a poll shows of the overview. The outcome crossed the container's border, so its bounds are kept here too.
+fn seen(outcome: Option<&Outcome>) -> (Vec<KernelTime>, Option<f64>) {
+    let fraction = |value: f64| value.clamp(0.0, 1.0);
+    let overview = outcome.and_then(|outcome| outcome.overview.as_ref());
+    let top = overview.map_or(&[][..], |overview| &overview.top);
+    let launches = top.iter().take(Overview::MAX_TOP).map(|entry| KernelTime {
+        kernel: entry.kernel.chars().filter(|c| !c.is_control()).take(MAX_KERNEL_CHARS).collect(),
+        share: fraction(entry.share),
+        ..entry.clone()
+    });
+    let coverage = outcome.and_then(|outcome| outcome.choice.as_ref()).and_then(|choice| choice.coverage);
+    (launches.collect(), coverage.map(fraction))
 }
 
 /// A report counts only with a launch, and with a counter that is a number.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobs::Error;
 use jobs::ids::Owner;
-use jobs::queue::{Claim, ErrorKind, Queue, Renewal, RunEnd, RunLease, State, StoredArtifact};
+use jobs::queue::{Claim, ErrorKind, KernelTime, Queue, Renewal, RunEnd, RunLease, State, StoredArtifact};
 use sqlx::PgPool;
 
 use crate::support::{database, job};
@@ -23,13 +23,23 @@ fn success(name: &str) -> RunEnd {
         exit_code: Some(0),
         error: None,
         simulated: true,
+        launches: vec![KernelTime { kernel: "geqr2(float*)".to_owned(), count: 3, total_ns: 900, share: 0.9 }],
+        coverage: Some(0.9),
         artifact: Some((name.to_owned(), artifact)),
     }
 }
 
 fn failure() -> RunEnd {
     let error = Some((ErrorKind::Submission, "The submission failed: ValueError".to_owned()));
-    RunEnd { state: State::Failed, exit_code: Some(1), error, simulated: true, artifact: None }
+    RunEnd {
+        state: State::Failed,
+        exit_code: Some(1),
+        error,
+        simulated: true,
+        launches: Vec::new(),
+        coverage: None,
+        artifact: None,
+    }
 }
 
 async fn claim(queue: &Queue) -> Claim {

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ncu_runner::protocol::{CaptureRequest, ExportRequest, Outcome, Request, StreamStats, TaskFile};
+use ncu_runner::protocol::{
+    CaptureMode, CaptureRequest, ExportRequest, Outcome, Request, Selection, StreamStats, TaskFile,
+};
 use tempfile::TempDir;
 
 /// The starter submission of the sample problem.
@@ -59,6 +61,7 @@ impl Bench {
                 .chain(&[report.to_str().unwrap()])
                 .map(ToString::to_string)
                 .collect(),
+            selection: Selection { mode: CaptureMode::Window, max_launches: 10 },
             landlock: true,
             warmup_timeout_secs: 30,
             capture_timeout_secs: 60,

@@ -72,7 +72,7 @@ fn what_a_warm_up_changes_in_its_folder_is_not_there_in_the_capture() {
     );
     let bench = Bench::new(&submission);
     let ran = bench.run();
-    assert_eq!(ran.exits(), [("warmup", Some(0)), ("capture", Some(0))], "{}", bench.out("stderr.txt"));
+    assert_eq!(ran.exits(), [("overview", Some(0)), ("capture", Some(0))], "{}", bench.out("stderr.txt"));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn planted_outputs_give_way_to_the_runners_own() {
     for name in ["outcome.json", "stdout.txt", "popcorn.log"] {
         assert!(fs::symlink_metadata(bench.path("out").join(name)).unwrap().is_file(), "{name}");
     }
-    assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: warm-up"));
+    assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: overview"));
 }
 
 /// A daemon of the submission's that replaces the runner's outputs as fast as it can.
@@ -114,8 +114,8 @@ fn as_pid_1_nothing_of_the_submission_is_alive_when_the_outputs_are_written() {
     let bench = Bench::new(&format!("{STARTER}{VANDAL}"));
     let ran = bench.run_with(&mut bench.as_init());
     assert_eq!(ran.output.status.code(), Some(0), "{ran:?}");
-    assert_eq!(ran.exits(), [("warmup", Some(0)), ("capture", Some(0))]);
-    assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: warm-up"));
+    assert_eq!(ran.exits(), [("overview", Some(0)), ("capture", Some(0))]);
+    assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: overview"));
     assert!(bench.out("popcorn.log").ends_with("check: pass\n"));
 }
 

@@ -7,4 +7,5 @@ mod bench;
 mod captures;
 mod exports;
 mod hostile;
+mod modes;
 mod standin;

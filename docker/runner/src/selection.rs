@@ -1,0 +1,315 @@
+//! From what the overview saw to the options of `ncu` that choose launches. Pure: no file is read and nothing is run.
+
+use std::collections::{HashMap, HashSet};
+
+use ncu_runner::protocol::{CaptureMode, Choice, Selection};
+
+use crate::trace::Trace;
+
+/// The part of the time after which further kernels are left out of a `hot` capture.
+const ENOUGH: f64 = 0.9;
+/// Characters of one name in a filter; a longer name is told by its beginning.
+const MAX_PATTERN_CHARS: usize = 1000;
+/// Characters of all names in a filter together: an argument has its limits, and so has an engine of regular expressions.
+const MAX_FILTER_CHARS: usize = 16_000;
+
+/// All launches of one kernel, whatever their size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel<'a> {
+    /// The name as the compiler wrote it; empty for what had no room of its own.
+    pub name: &'a [u8],
+    /// Launches.
+    pub count: u64,
+    /// Their time, in nanoseconds.
+    pub total_ns: u64,
+}
+
+/// The kernels of a trace with launches in the range, the longest first.
+pub fn kernels(trace: &Trace) -> Vec<Kernel<'_>> {
+    let mut index = HashMap::new();
+    let mut kernels: Vec<Kernel> = Vec::new();
+    for group in trace.groups.iter().filter(|group| group.count > 0) {
+        let at = *index.entry(group.name.as_slice()).or_insert_with(|| {
+            kernels.push(Kernel { name: &group.name, count: 0, total_ns: 0 });
+            kernels.len() - 1
+        });
+        kernels[at].count = kernels[at].count.saturating_add(group.count);
+        kernels[at].total_ns = kernels[at].total_ns.saturating_add(group.total_ns);
+    }
+    // Stable: kernels of equal time stay in the order of their first launch.
+    kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.total_ns));
+    kernels
+}
+
+/// `part` of `total` from 0 to 1; nothing is a part of nothing.
+#[expect(clippy::cast_precision_loss, reason = "a share is shown with a few digits")]
+pub fn share(part: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { (part as f64 / total as f64).min(1.0) }
+}
+
+/// The options that choose launches, and what became of the wish. `filtered` says that the command line already holds a
+/// filter of somebody's own, which leaves only a window over what it matches.
+pub fn choose(selection: Selection, filtered: bool, trace: &Trace) -> (Vec<String>, Choice) {
+    let kernels = kernels(trace);
+    let max = u64::from(selection.max_launches);
+    let fall_back = |why: &str| {
+        let coverage =
+            (!kernels.is_empty() && !filtered).then(|| coverage(trace, &kernels, &first(trace, max, |_| true)));
+        let fallback = (selection.mode != CaptureMode::Window).then(|| why.to_owned());
+        (count_option(max), Choice { mode: CaptureMode::Window, fallback, coverage })
+    };
+    if filtered {
+        return fall_back("A kernel filter was given, so the first launches that it matches were captured.");
+    }
+    if kernels.is_empty() {
+        return fall_back("The overview saw no launch, so the first launches were captured.");
+    }
+    match selection.mode {
+        CaptureMode::Window => fall_back(""),
+        CaptureMode::Distinct => distinct(trace, &kernels, max),
+        CaptureMode::Hot => hot(trace, &kernels, max)
+            .unwrap_or_else(|| fall_back("No kernel of the overview has a name, so the first launches were captured.")),
+    }
+}
+
+/// Each kernel's first launch. A count that is never reached would make `ncu` watch every launch, however many there are:
+/// the overview knows how many kernels there will be.
+fn distinct(trace: &Trace, kernels: &[Kernel], max: u64) -> (Vec<String>, Choice) {
+    let count = max.min(kernels.len() as u64);
+    let mut met = HashSet::new();
+    for name in order(trace) {
+        if met.len() as u64 == count {
+            break;
+        }
+        met.insert(name);
+    }
+    let options = [vec!["--kernel-id".to_owned(), ":::1".to_owned()], count_option(count)].concat();
+    let coverage = Some(coverage(trace, kernels, &met));
+    (options, Choice { mode: CaptureMode::Distinct, fallback: None, coverage })
+}
+
+/// The longest kernels by name, until they hold [`ENOUGH`] of the time. `ncu` takes launches of any of them in their
+/// order, so it must take as many as it needs to meet the last of them once; `max` is the limit of that.
+fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Option<(Vec<String>, Choice)> {
+    let total = trace.total_ns();
+    let mut chosen = HashSet::new();
+    let mut patterns: Vec<String> = Vec::new();
+    let (mut covered, mut chars) = (0_u64, 0);
+    for kernel in kernels.iter().filter(|kernel| !kernel.name.is_empty()) {
+        let pattern = pattern(kernel.name);
+        chars += pattern.len();
+        if chosen.len() as u64 == max || chars > MAX_FILTER_CHARS || share(covered, total) >= ENOUGH {
+            break;
+        }
+        covered = covered.saturating_add(kernel.total_ns);
+        chosen.insert(kernel.name);
+        patterns.push(pattern);
+    }
+    if patterns.is_empty() {
+        return None;
+    }
+    let count = needed(trace, &chosen).min(max);
+    let met = first(trace, count, |name| chosen.contains(name));
+    let filter = format!("regex:^({})$", patterns.join("|"));
+    let mut options: Vec<String> =
+        ["--kernel-name-base", "mangled", "--kernel-name"].map(str::to_owned).into_iter().collect();
+    options.push(filter);
+    options.extend(count_option(count));
+    Some((options, Choice { mode: CaptureMode::Hot, fallback: None, coverage: Some(coverage(trace, kernels, &met)) }))
+}
+
+/// A regular expression for one name in which nothing has a meaning but `.`: every character that is not a letter, a digit
+/// or `_` becomes one, so that a name can neither end the expression nor the argument.
+fn pattern(name: &[u8]) -> String {
+    let plain = |byte: &u8| if byte.is_ascii_alphanumeric() || *byte == b'_' { char::from(*byte) } else { '.' };
+    let mut pattern: String = name.iter().take(MAX_PATTERN_CHARS).map(plain).collect();
+    if name.len() > MAX_PATTERN_CHARS {
+        pattern.push_str(".*");
+    }
+    pattern
+}
+
+/// How many launches of the chosen kernels there are up to the first launch of the last of them.
+fn needed(trace: &Trace, chosen: &HashSet<&[u8]>) -> u64 {
+    let mut unmet = chosen.clone();
+    let mut needed = 0_u64;
+    for run in &trace.runs {
+        let name = trace.groups[run.group].name.as_slice();
+        if !chosen.contains(name) {
+            continue;
+        }
+        if unmet.remove(name) && unmet.is_empty() {
+            return needed.saturating_add(1);
+        }
+        needed = needed.saturating_add(run.count);
+    }
+    // The order was not kept to the end: the limit decides.
+    u64::MAX
+}
+
+/// The kernels among the first `count` launches that `matches` lets through.
+fn first(trace: &Trace, count: u64, matches: impl Fn(&[u8]) -> bool) -> HashSet<&[u8]> {
+    let mut met = HashSet::new();
+    let mut left = count;
+    for run in &trace.runs {
+        let name = trace.groups[run.group].name.as_slice();
+        if left == 0 {
+            break;
+        }
+        if matches(name) {
+            met.insert(name);
+            left = left.saturating_sub(run.count);
+        }
+    }
+    met
+}
+
+/// Names in the order of their launches.
+fn order(trace: &Trace) -> impl Iterator<Item = &[u8]> {
+    trace.runs.iter().map(|run| trace.groups[run.group].name.as_slice())
+}
+
+/// The part of the time that the kernels of these names hold.
+fn coverage(trace: &Trace, kernels: &[Kernel], met: &HashSet<&[u8]>) -> f64 {
+    let held = kernels.iter().filter(|kernel| met.contains(kernel.name));
+    share(held.fold(0, |sum: u64, kernel| sum.saturating_add(kernel.total_ns)), trace.total_ns())
+}
+
+fn count_option(count: u64) -> Vec<String> {
+    vec!["--launch-count".to_owned(), count.to_string()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Group, Run};
+
+    /// A trace out of (name, launches in a row, nanoseconds of each launch).
+    fn trace(runs: &[(&str, u64, u64)]) -> Trace {
+        let mut trace = Trace::default();
+        for &(name, count, ns) in runs {
+            let known = trace.groups.iter().position(|group| group.name == name.as_bytes());
+            let group = known.unwrap_or(trace.groups.len());
+            if known.is_none() {
+                let name = name.as_bytes().to_vec();
+                trace.groups.push(Group { name, grid: [1; 3], block: [1; 3], count: 0, total_ns: 0 });
+            }
+            trace.groups[group].count += count;
+            trace.groups[group].total_ns += count * ns;
+            trace.runs.push(Run { group, count });
+        }
+        trace
+    }
+
+    fn chosen(mode: CaptureMode, max_launches: u32, trace: &Trace) -> (String, Choice) {
+        let (options, choice) = choose(Selection { mode, max_launches }, false, trace);
+        (options.join(" "), choice)
+    }
+
+    fn percent(choice: &Choice) -> Option<f64> {
+        choice.coverage.map(|coverage| (coverage * 1000.0).round() / 10.0)
+    }
+
+    #[test]
+    fn a_window_is_the_first_launches_and_says_what_they_hold() {
+        let trace = trace(&[("set_up", 40, 1), ("heavy", 1, 960)]);
+        let (options, choice) = chosen(CaptureMode::Window, 10, &trace);
+        assert_eq!((options.as_str(), percent(&choice)), ("--launch-count 10", Some(4.0)));
+        assert_eq!((choice.mode, choice.fallback), (CaptureMode::Window, None));
+        assert_eq!(percent(&chosen(CaptureMode::Window, 41, &trace).1), Some(100.0));
+    }
+
+    #[test]
+    fn distinct_counts_no_further_than_there_are_kernels() {
+        let trace = trace(&[("a", 5, 1), ("b", 1, 1), ("a", 5, 1), ("c", 1, 89)]);
+        let (options, choice) = chosen(CaptureMode::Distinct, 10, &trace);
+        assert_eq!((options.as_str(), percent(&choice)), ("--kernel-id :::1 --launch-count 3", Some(100.0)));
+        let (options, choice) = chosen(CaptureMode::Distinct, 2, &trace);
+        assert_eq!((options.as_str(), percent(&choice)), ("--kernel-id :::1 --launch-count 2", Some(11.0)));
+    }
+
+    #[test]
+    fn hot_takes_the_longest_kernels_until_they_hold_enough() {
+        let trace = trace(&[("set_up", 40, 1), ("heavy", 1, 500), ("warm", 2, 220), ("cold", 1, 20)]);
+        let (options, choice) = chosen(CaptureMode::Hot, 10, &trace);
+        assert_eq!(options, "--kernel-name-base mangled --kernel-name regex:^(heavy|warm)$ --launch-count 2");
+        assert_eq!((choice.mode, percent(&choice)), (CaptureMode::Hot, Some(94.0)));
+        let (options, choice) = chosen(CaptureMode::Hot, 1, &trace);
+        assert_eq!(options, "--kernel-name-base mangled --kernel-name regex:^(heavy)$ --launch-count 1");
+        assert_eq!(percent(&choice), Some(50.0));
+    }
+
+    #[test]
+    fn hot_counts_as_far_as_the_last_chosen_kernels_first_launch() {
+        let near = trace(&[("a", 3, 20), ("other", 9, 1), ("b", 1, 40), ("a", 9, 20)]);
+        assert!(chosen(CaptureMode::Hot, 10, &near).0.ends_with("regex:^(a|b)$ --launch-count 4"));
+        // Too far: the window over the hot kernels is cut, and the coverage says so.
+        let far = trace(&[("a", 3000, 1), ("b", 1, 2000)]);
+        let (options, choice) = chosen(CaptureMode::Hot, 10, &far);
+        assert!(options.ends_with("regex:^(a|b)$ --launch-count 10"), "{options}");
+        assert_eq!(percent(&choice), Some(60.0));
+    }
+
+    #[test]
+    fn an_order_that_was_not_kept_to_the_end_leaves_the_limit() {
+        let mut trace = trace(&[("a", 1, 50), ("b", 1, 50)]);
+        trace.runs.truncate(1);
+        let (options, choice) = chosen(CaptureMode::Hot, 7, &trace);
+        assert!(options.ends_with("regex:^(a|b)$ --launch-count 7"), "{options}");
+        assert_eq!(percent(&choice), Some(50.0));
+    }
+
+    #[test]
+    fn nothing_in_a_name_has_a_meaning_in_the_filter() {
+        assert_eq!(pattern(b"_ZN2at6native29vectorizedILi4E"), "_ZN2at6native29vectorizedILi4E");
+        assert_eq!(pattern(b"a$b|c)(^.*\"'\\\n,:;\xc3\xa9 -"), "a.b.c................");
+        let long = [b'k'; 5000];
+        assert_eq!(pattern(&long), format!("{}.*", "k".repeat(1000)));
+
+        let hostile = trace(&[("x)$|^(.*", 1, 10), ("--help", 1, 10), ("\n--kernel-id\n:::1", 1, 10)]);
+        let (options, _) = choose(Selection { mode: CaptureMode::Hot, max_launches: 10 }, false, &hostile);
+        let expected =
+            ["--kernel-name-base", "mangled", "--kernel-name", "regex:^(x.......|..help|...kernel.id....1)$"];
+        assert_eq!(options[..4], expected);
+        assert_eq!(options[4..], ["--launch-count", "3"]);
+    }
+
+    #[test]
+    fn a_filter_stays_short_however_long_the_names_are() {
+        let names: Vec<String> = (0..64).map(|index| format!("{index:0900}")).collect();
+        let runs: Vec<_> = names.iter().map(|name| (name.as_str(), 1, 1)).collect();
+        let (options, choice) = chosen(CaptureMode::Hot, 64, &trace(&runs));
+        assert!(options.len() < MAX_FILTER_CHARS + 200 && options.ends_with("--launch-count 17"), "{}", options.len());
+        assert_eq!(percent(&choice), Some(26.6));
+    }
+
+    #[test]
+    fn without_an_overview_and_with_a_filter_of_ones_own_the_window_is_taken_and_says_why() {
+        for mode in [CaptureMode::Distinct, CaptureMode::Hot] {
+            let (options, choice) = chosen(mode, 10, &Trace::default());
+            assert_eq!((options.as_str(), choice.coverage), ("--launch-count 10", None));
+            assert!(choice.fallback.unwrap().contains("saw no launch"));
+
+            let selection = Selection { mode, max_launches: 3 };
+            let (options, choice) = choose(selection, true, &trace(&[("a", 1, 1)]));
+            assert_eq!((options.join(" ").as_str(), choice.mode), ("--launch-count 3", CaptureMode::Window));
+            assert!(choice.coverage.is_none() && choice.fallback.unwrap().contains("filter"));
+        }
+        assert_eq!(chosen(CaptureMode::Window, 10, &Trace::default()).1.fallback, None);
+    }
+
+    #[test]
+    fn launches_without_a_name_of_their_own_are_no_hot_kernel() {
+        let (options, choice) = chosen(CaptureMode::Hot, 10, &trace(&[("", 9, 10), ("a", 1, 10)]));
+        assert!(options.contains("regex:^(a)$"), "{options}");
+        assert_eq!(percent(&choice), Some(10.0));
+        assert_eq!(chosen(CaptureMode::Hot, 10, &trace(&[("", 9, 90)])).1.mode, CaptureMode::Window);
+    }
+
+    #[test]
+    fn time_that_was_not_measured_is_no_division_by_zero() {
+        let (options, choice) = chosen(CaptureMode::Hot, 2, &trace(&[("a", 1, 0), ("b", 1, 0), ("c", 1, 0)]));
+        assert!(options.contains("regex:^(a|b)$"), "{options}");
+        assert_eq!(choice.coverage, Some(0.0));
+    }
+}

@@ -1,0 +1,189 @@
+//! What the launch tracer saw. Its files are written by the submission's process and so hostile: parsed with caps, and
+//! nothing in them is more than a name, a size or a count.
+
+use std::path::Path;
+
+use crate::files;
+use crate::trouble::Result;
+
+/// Files that are read: one a process that used CUDA.
+const MAX_FILES: usize = 16;
+/// Largest file, in bytes. The tracer keeps 2 MiB of names, which escaping can make three times as long.
+const MAX_FILE_BYTES: u64 = 8 << 20;
+/// Lines of a file; the tracer writes 4,097 kernels and 65,536 runs at most.
+const MAX_LINES: usize = 100_000;
+
+/// Launches in the range, of all processes together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// One entry for each kernel and launch size.
+    pub groups: Vec<Group>,
+    /// Launches in order, as far as the tracer kept the order.
+    pub runs: Vec<Run>,
+    /// Whether launches were lost or had no room of their own.
+    pub is_partial: bool,
+}
+
+/// Launches of one kernel with one launch size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The name as the compiler wrote it; empty for what had no room of its own.
+    pub name: Vec<u8>,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Launches in the range.
+    pub count: u64,
+    /// Their time on the GPU, in nanoseconds.
+    pub total_ns: u64,
+}
+
+/// Launches in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Index of their group.
+    pub group: usize,
+    /// How many.
+    pub count: u64,
+}
+
+impl Trace {
+    /// What the files of a folder come to; a file that is not as the tracer writes it counts for nothing.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let mut trace = Self::default();
+        for content in files::read_all(folder, MAX_FILES, MAX_FILE_BYTES)? {
+            if let Some(one) = parse(&content) {
+                trace.append(one);
+            }
+        }
+        Ok(trace)
+    }
+
+    /// Launches in the range.
+    pub fn launches(&self) -> u64 {
+        self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.count))
+    }
+
+    /// Their time on the GPU, in nanoseconds.
+    pub fn total_ns(&self) -> u64 {
+        self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.total_ns))
+    }
+
+    fn append(&mut self, other: Self) {
+        let offset = self.groups.len();
+        self.groups.extend(other.groups);
+        self.runs.extend(other.runs.into_iter().map(|run| Run { group: run.group + offset, ..run }));
+        self.is_partial |= other.is_partial;
+    }
+}
+
+/// Reads one file; `None` where it is not as the tracer writes it.
+pub fn parse(content: &[u8]) -> Option<Trace> {
+    let text = std::str::from_utf8(content).ok()?;
+    let mut lines = text.lines().take(MAX_LINES);
+    if lines.next()? != "launches 1" {
+        return None;
+    }
+    let lost: u64 = lines.next()?.strip_prefix("lost ")?.parse().ok()?;
+    let mut trace = Trace { is_partial: lost > 0, ..Trace::default() };
+    for line in lines {
+        let mut words = line.split(' ');
+        match words.next()? {
+            "kernel" => {
+                let (count, total_ns) = totals(&mut words)?;
+                let (grid, block) = (three(&mut words)?, three(&mut words)?);
+                trace.groups.push(Group { name: unescaped(words.next()?)?, grid, block, count, total_ns });
+            }
+            "other" => {
+                let (count, total_ns) = totals(&mut words)?;
+                trace.is_partial |= count > 0;
+                trace.groups.push(Group { name: Vec::new(), grid: [0; 3], block: [0; 3], count, total_ns });
+            }
+            "run" => {
+                let run = Run { group: words.next()?.parse().ok()?, count: words.next()?.parse().ok()? };
+                trace.groups.get(run.group)?;
+                trace.runs.push(run);
+            }
+            "end" => return Some(trace),
+            _ => return None,
+        }
+        if words.next().is_some() {
+            return None;
+        }
+    }
+    None
+}
+
+/// Launches in the range and their time; those outside of it are for people who read the file.
+fn totals<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<(u64, u64)> {
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (inside, _outside, total_ns) = (number()?, number()?, number()?);
+    Some((inside, total_ns))
+}
+
+fn three<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<[u32; 3]> {
+    let mut number = || words.next()?.parse().ok();
+    Some([number()?, number()?, number()?])
+}
+
+/// Undoes the tracer's `%XX`.
+fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut name = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            let value = digit()? * 16 + digit()?;
+            name.push(u8::try_from(value).ok()?);
+        } else {
+            name.push(byte);
+        }
+    }
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "launches 1\nlost 0\nkernel 2 7 300 4 1 1 128 1 1 _Z3addv\nkernel 1 0 50 1 1 1 32 1 1 a%0Ab%25\n\
+                        other 0 0 0\nrun 0 2\nrun 1 1\nend\n";
+
+    #[test]
+    fn a_file_of_the_tracer_is_read_whole() {
+        let trace = parse(GOOD.as_bytes()).unwrap();
+        assert_eq!((trace.launches(), trace.total_ns(), trace.is_partial), (3, 350, false));
+        let add = Group { name: b"_Z3addv".to_vec(), grid: [4, 1, 1], block: [128, 1, 1], count: 2, total_ns: 300 };
+        assert_eq!(trace.groups[0], add);
+        assert_eq!(trace.groups[1].name, b"a\nb%");
+        assert_eq!(trace.runs, [Run { group: 0, count: 2 }, Run { group: 1, count: 1 }]);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_or_forged_counts_for_nothing() {
+        for (from, to) in [
+            ("launches 1", "launches 2"),
+            ("end\n", ""),
+            ("run 0 2", "run 3 2"),
+            ("run 0 2", "run -1 2"),
+            ("run 0 2", "--kernel-name x"),
+            ("kernel 2 7 300 4", "kernel 2 7 300"),
+            ("128 1 1 _Z3addv", "128 1 1 _Z3addv --help"),
+            ("a%0Ab%25", "a%"),
+            ("a%0Ab%25", "a%zz"),
+            ("lost 0", "lost 99999999999999999999"),
+        ] {
+            assert_eq!(parse(GOOD.replace(from, to).as_bytes()), None, "{to}");
+        }
+        assert_eq!(parse(b"\xff"), None);
+        assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn sums_of_forged_numbers_do_not_overflow() {
+        let forged = GOOD.replace("2 7 300", &format!("{0} 7 {0}", u64::MAX));
+        let trace = parse(forged.as_bytes()).unwrap();
+        assert_eq!((trace.launches(), trace.total_ns()), (u64::MAX, u64::MAX));
+    }
+}
