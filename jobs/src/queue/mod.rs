@@ -21,7 +21,9 @@ pub use workers::WorkerState;
 use std::time::Duration;
 
 use apalis_postgres::PostgresStorage;
+use chrono::{DateTime, Utc};
 use sqlx::PgPool;
+use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::config::DatabaseConfig;
@@ -30,6 +32,9 @@ use crate::{Error, Result};
 /// How long a caller waits for a connection. Long, because giving up during a short outage would end a worker's wake-up
 /// loop; callers that answer a client bound their own wait.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Our schema.
+static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
 /// The queue in Postgres. Clones share one pool.
 #[derive(Debug, Clone)]
@@ -63,7 +68,26 @@ impl Queue {
     /// Brings both schemas up to date: ours, and the one in which apalis keeps its tickets. Processes that start
     /// together take turns.
     pub async fn migrate(&self) -> Result<()> {
-        sqlx::migrate!("../migrations").run(&self.pool).await?;
+        MIGRATIONS.run(&self.pool).await?;
         PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)
+    }
+
+    /// How many of our migrations the database does not have yet.
+    pub async fn missing_migrations(&self) -> Result<usize> {
+        let all = MIGRATIONS.iter().count();
+        // Asked at run time: the table is the migrator's own, and not there before its first run.
+        let known = sqlx::query_scalar::<_, bool>("SELECT to_regclass('_sqlx_migrations') IS NOT NULL");
+        if !known.fetch_one(&self.pool).await? {
+            return Ok(all);
+        }
+        let applied: Vec<i64> =
+            sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success").fetch_all(&self.pool).await?;
+        Ok(MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version)).count())
+    }
+
+    /// What time the database has.
+    pub async fn now(&self) -> Result<DateTime<Utc>> {
+        // Not now(), which is the start of the transaction.
+        Ok(sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#).fetch_one(&self.pool).await?)
     }
 }
