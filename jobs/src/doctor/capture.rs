@@ -34,24 +34,26 @@ const MAX_READ_BYTES: u64 = 1 << 20;
 
 /// The capture, and what Landlock enforced in it.
 pub(super) async fn tiny(config: &WorkerConfig, sandbox: &Sandbox, gpus: &Gpus) -> Vec<Finding> {
-    let Ran { ended, output, .. } = match run(config, sandbox, gpus, Vec::new(), LIMIT).await {
+    let ran = match run(config, sandbox, gpus, Vec::new(), LIMIT).await {
         Ok(ran) => ran,
         Err(error) => {
             let advice = "see the lines above; a container was not made to run";
             return vec![Finding::failed(WHAT, error.to_string(), advice)];
         }
     };
+    let (ended, output) = (&ran.ended, &ran.output);
     let outcome = output
         .read_small(protocol::OUTCOME_FILE, MAX_READ_BYTES)
         .ok()
         .and_then(|json| serde_json::from_slice::<Outcome>(&json).ok())
         .unwrap_or_default();
+    tracing::debug!(?ended, ?outcome, "the tiny capture's container ended");
     let has_report = output.open_file(protocol::REPORT_FILE, config.sandbox.limits.output_bytes).is_ok();
     let log = [protocol::STDOUT_FILE, protocol::STDERR_FILE]
         .map(|name| output.read_small(name, MAX_READ_BYTES).unwrap_or_default())
         .concat();
     let log = String::from_utf8_lossy(&log);
-    vec![verdict(&ended, &outcome, has_report, &log), landlock(config, &outcome)]
+    vec![verdict(ended, &outcome, has_report, &log), landlock(config, &outcome)]
 }
 
 /// A container that has run. What it wrote is there until this is dropped.

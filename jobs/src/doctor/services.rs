@@ -49,7 +49,7 @@ fn schema(missing: usize) -> Finding {
         0 => Finding::ok(DATABASE, "reachable, schema up to date"),
         n => Finding::warning(
             DATABASE,
-            format!("reachable, {n} migrations are not applied"),
+            format!("reachable, migrations not applied: {n}"),
             "run `ncu-worker migrate`, or start a worker, which does it",
         ),
     }
