@@ -68,8 +68,9 @@ impl Queue {
     /// Brings both schemas up to date: ours, and the one in which apalis keeps its tickets. Processes that start
     /// together take turns.
     pub async fn migrate(&self) -> Result<()> {
-        MIGRATIONS.run(&self.pool).await?;
-        PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)
+        // Ours last: who finds our schema there finds the tickets' too.
+        PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)?;
+        Ok(MIGRATIONS.run(&self.pool).await?)
     }
 
     /// How many of our migrations the database does not have yet.
