@@ -72,7 +72,8 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Doctor { json } => {
-            let report = doctor::examine(&WorkerConfig::read(&mut reader)?).await;
+            let config = WorkerConfig::read(&mut reader)?;
+            let report = Box::pin(doctor::examine(&config)).await;
             if json {
                 println!("{}", serde_json::to_string_pretty(&report)?);
             } else {

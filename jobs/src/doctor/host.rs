@@ -1,5 +1,7 @@
 //! This host's folders.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +11,6 @@ use crate::problems::{Catalog, ProblemError};
 use crate::worker::{WorkerConfig, blocking};
 
 const PROBLEMS: &str = "problems folder";
-const JOBS_DIR: &str = "jobs folder";
 const DISK: &str = "disk";
 
 /// Broken leaderboards that are named before the rest is only counted.
@@ -63,14 +64,22 @@ fn problems_of(catalog: &Catalog) -> Finding {
 
 /// Whether runs can be staged. That the engine sees the same folder, the tiny capture shows.
 pub(super) fn jobs_dir(config: &WorkerConfig) -> Finding {
-    let folder = &config.jobs_dir;
-    let probed = std::fs::create_dir_all(folder).and_then(|()| tempfile::NamedTempFile::new_in(folder));
-    match probed {
-        Ok(_) => Finding::ok(JOBS_DIR, folder.display().to_string()),
+    writable("jobs folder", &config.jobs_dir, "NCU_SERVICE_JOBS_DIR")
+}
+
+/// Whether turns on the GPU can be taken.
+pub(super) fn lock_dir(config: &WorkerConfig) -> Finding {
+    writable("GPU locks", &config.gpu.lock_dir, "NCU_SERVICE_GPU_LOCK_DIR")
+}
+
+fn writable(what: &'static str, folder: &Path, setting: &str) -> Finding {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    match made.and_then(|()| tempfile::NamedTempFile::new_in(folder)) {
+        Ok(_) => Finding::ok(what, folder.display().to_string()),
         Err(error) => Finding::failed(
-            JOBS_DIR,
+            what,
             format!("{}: {error}", folder.display()),
-            "let this user write there; NCU_SERVICE_JOBS_DIR names another folder",
+            format!("let this user write there; {setting} names another folder"),
         ),
     }
 }

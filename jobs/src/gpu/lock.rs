@@ -54,9 +54,10 @@ impl Turn {
     pub fn left_behind(&mut self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for file in &mut self.files {
-            let mut name = String::new();
-            let read = file.rewind().and_then(|()| file.take(MAX_NAME_BYTES).read_to_string(&mut name));
+            let mut text = Vec::new();
+            let read = file.rewind().and_then(|()| file.take(MAX_NAME_BYTES).read_to_end(&mut text));
             read.map_err(Error::io("reading a GPU's lock file"))?;
+            let name = String::from_utf8_lossy(&text);
             let name = name.trim();
             if !name.is_empty() && !names.iter().any(|known| known == name) {
                 names.push(name.to_owned());

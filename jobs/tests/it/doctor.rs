@@ -29,7 +29,7 @@ async fn examined(folder: &TempDir, changes: &[(&str, &str)]) -> Report {
     // A later pair wins.
     let changes = changes.iter().map(|&(name, value)| (name, value.to_owned()));
     let config = WorkerConfig::read(&mut Reader::from_pairs(settings.into_iter().chain(changes))).unwrap();
-    doctor::examine(&config).await
+    Box::pin(doctor::examine(&config)).await
 }
 
 fn sample_problems() -> String {
@@ -99,6 +99,7 @@ async fn what_cannot_be_read_or_written_is_named_with_its_setting() {
         ("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", "/nowhere", "problems folder"),
         ("NCU_SERVICE_ARTIFACTS_URL", &format!("file://{beneath_a_file}"), "artifact store"),
         ("NCU_SERVICE_JOBS_DIR", beneath_a_file, "jobs folder"),
+        ("NCU_SERVICE_GPU_LOCK_DIR", beneath_a_file, "GPU locks"),
         ("NCU_SERVICE_DATABASE_URL", "postgres://postgres@127.0.0.1:1/nowhere", "database"),
     ] {
         let report = examined(&folder, &[NO_ENGINE, (setting, value)]).await;
