@@ -57,7 +57,12 @@ pub(super) async fn care(config: &WorkerConfig, gpus: &Gpus) -> Finding {
         Err(error) => Finding::failed(CARE, error.to_string(), "make NCU_SERVICE_GPU_LOCK_DIR readable"),
         Ok(None) if config.sandbox.gpus == GpuAccess::None => Finding::skipped(CARE, NO_GPU),
         Ok(None) => match gpus.look().await {
-            Ok(found) => Finding::ok(CARE, format!("{names}: {found}")),
+            Ok(Some(found)) => Finding::ok(CARE, format!("{names}: {found}")),
+            Ok(None) => Finding::warning(
+                CARE,
+                format!("{names}: not checked, nvidia-smi is not there"),
+                "let NCU_SERVICE_NVIDIA_SMI name it, so that a GPU that is ill or in use is noticed before a capture",
+            ),
             Err(why) => Finding::failed(CARE, format!("{names}: {why}"), "make `nvidia-smi` work on this host"),
         },
     }

@@ -110,12 +110,13 @@ impl Gpus {
         }
     }
 
-    /// How they are, in one look; within nobody's turn it may find another worker's capture. The error says what is wrong.
-    pub async fn look(&self) -> Result<&'static str, String> {
+    /// How they are, in one look; outside a turn it may find another worker's capture. `None` without `nvidia-smi`; the error
+    /// says what is wrong.
+    pub async fn look(&self) -> Result<Option<&'static str>, String> {
         match health::look(&self.smi, &self.gpus(), self.config.max_used_bytes).await {
-            Condition::Fit => Ok("free"),
-            Condition::Busy(_) => Ok("in use"),
-            Condition::Unknown => Ok("not checked, nvidia-smi is not there"),
+            Condition::Fit => Ok(Some("free")),
+            Condition::Busy(_) => Ok(Some("in use")),
+            Condition::Unknown => Ok(None),
             Condition::Failing(why) | Condition::Ill(why) => Err(why),
         }
     }

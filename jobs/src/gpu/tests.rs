@@ -54,7 +54,7 @@ impl Bench {
 async fn a_gpu_that_is_free_is_fit() {
     let it = Bench::new(&smi("00000000:19:00.0, 4\\n", ""));
     it.gpus.settle().await.unwrap();
-    assert_eq!(it.gpus.look().await, Ok("free"));
+    assert_eq!(it.gpus.look().await, Ok(Some("free")));
     assert_eq!(it.reason(), None);
 }
 

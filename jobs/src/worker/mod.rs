@@ -97,6 +97,8 @@ impl Worker {
     /// Works until `drain` fires; then ends the shape in progress, queues the rest of its job again, and returns.
     pub async fn run(self, drain: CancellationToken) -> Result<()> {
         let worker = Arc::new(self);
+        // Before the first heartbeat, so that it tells the truth.
+        drain.run_until_cancelled(worker.readiness.refusal(&worker)).await;
         let chores = CancellationToken::new();
         let tasks = [
             tokio::spawn(every(HEARTBEAT, chores.clone(), {

@@ -243,7 +243,7 @@ impl Stack {
 /// Starts a container that only sleeps, as a dead worker could have left it.
 pub async fn abandon_container(name: &str) {
     let image = image();
-    let args = ["run", "--detach", "--name", name, "--network", "none", &image, "sleep", "600"];
+    let args = ["run", "--detach", "--rm", "--name", name, "--network", "none", &image, "sleep", "600"];
     assert!(Command::new("docker").args(args).stdout(Stdio::null()).status().await.unwrap().success());
 }
 
