@@ -55,6 +55,9 @@ pub enum Error {
     /// A capture failed by the host's fault.
     #[error("capture: {0}")]
     Capture(String),
+    /// The GPU cannot be captured on.
+    #[error("GPU: {0}")]
+    Gpu(String),
     /// Something that the code or the operator must mend.
     #[error("{0}")]
     Internal(String),
@@ -98,6 +101,9 @@ impl Error {
             }
             Self::Capture(_) => {
                 "The profiler failed on the profiling host; submit again, and tell the operator if it happens again."
+            }
+            Self::Gpu(_) => {
+                "The profiling host's GPU is not usable now; submit again, and tell the operator if it happens again."
             }
             Self::ArtifactStore(_) => {
                 "The profile could not be stored; submit again, and tell the operator if it happens again."

@@ -87,6 +87,23 @@ impl ArtifactStore {
         Ok(StoredArtifact { path: path.to_owned(), bytes, sha256: hash.finalize().into() })
     }
 
+    /// Puts a small object, looks at it, reads it back and deletes it: whether the store does all that it is needed for.
+    pub async fn probe(&self) -> Result<()> {
+        let location = Path::from(format!("probe/{}", uuid::Uuid::new_v4().as_simple()));
+        let content = Bytes::from_static(b"ncu-service");
+        self.store.put(&location, content.clone().into()).await?;
+        let size = self.store.head(&location).await?.size;
+        let read = self.store.get(&location).await?.bytes().await?;
+        self.store.delete(&location).await?;
+        if size != content.len() as u64 || read != content {
+            return Err(Error::Io {
+                action: "probing the artifact store".to_owned(),
+                source: std::io::Error::other("an object came back different"),
+            });
+        }
+        Ok(())
+    }
+
     /// Streams an object.
     pub async fn get(&self, path: &str) -> Result<impl Stream<Item = Result<Bytes>> + Send + 'static> {
         let location = Path::parse(path).map_err(object_store::Error::from)?;
@@ -116,6 +133,14 @@ mod tests {
 
         let chunks: Vec<Bytes> = store.get(&stored.path).await.unwrap().map(Result::unwrap).collect().await;
         assert_eq!(chunks.concat(), content);
+    }
+
+    #[tokio::test]
+    async fn a_probe_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        local(folder.path()).probe().await.unwrap();
+        let probes = std::fs::read_dir(folder.path().join("probe"));
+        assert_eq!(probes.map_or(0, Iterator::count), 0);
     }
 
     #[tokio::test]

@@ -22,7 +22,9 @@ pub use workers::WorkerState;
 use std::time::Duration;
 
 use apalis_postgres::PostgresStorage;
+use chrono::{DateTime, Utc};
 use sqlx::PgPool;
+use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::config::DatabaseConfig;
@@ -31,6 +33,9 @@ use crate::{Error, Result};
 /// How long a caller waits for a connection. Long, because giving up during a short outage would end a worker's wake-up
 /// loop; callers that answer a client bound their own wait.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Our schema.
+static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
 /// The queue in Postgres. Clones share one pool.
 #[derive(Debug, Clone)]
@@ -65,6 +70,25 @@ impl Queue {
     /// when everything is. Processes that start together take turns.
     pub async fn migrate(&self) -> Result<()> {
         PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)?;
-        Ok(sqlx::migrate!("../migrations").run(&self.pool).await?)
+        Ok(MIGRATIONS.run(&self.pool).await?)
+    }
+
+    /// How many of our migrations the database does not have yet.
+    pub async fn missing_migrations(&self) -> Result<usize> {
+        let all = MIGRATIONS.iter().count();
+        // Asked at run time: the table is the migrator's own, and not there before its first run.
+        let known = sqlx::query_scalar::<_, bool>("SELECT to_regclass('_sqlx_migrations') IS NOT NULL");
+        if !known.fetch_one(&self.pool).await? {
+            return Ok(all);
+        }
+        let applied: Vec<i64> =
+            sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success").fetch_all(&self.pool).await?;
+        Ok(MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version)).count())
+    }
+
+    /// What time the database has.
+    pub async fn now(&self) -> Result<DateTime<Utc>> {
+        // Not now(), which is the start of the transaction.
+        Ok(sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#).fetch_one(&self.pool).await?)
     }
 }

@@ -19,6 +19,10 @@ pub enum WorkerState {
     Draining,
     /// Has ended.
     Stopped,
+    /// Takes no job, since something on its host is missing.
+    Unready,
+    /// Takes no job, since its GPU is in quarantine.
+    Quarantined,
 }
 
 impl WorkerState {
@@ -30,21 +34,32 @@ impl WorkerState {
             Self::Busy => "busy",
             Self::Draining => "draining",
             Self::Stopped => "stopped",
+            Self::Unready => "unready",
+            Self::Quarantined => "quarantined",
         }
     }
 }
 
 impl Queue {
-    /// A worker's heartbeat; the first one registers it.
-    pub async fn heartbeat(&self, name: &str, host: &str, state: WorkerState, job: Option<JobId>) -> Result<()> {
+    /// A worker's heartbeat; the first one registers it. `note` says why it takes no job.
+    pub async fn heartbeat(
+        &self,
+        name: &str,
+        host: &str,
+        state: WorkerState,
+        job: Option<JobId>,
+        note: Option<&str>,
+    ) -> Result<()> {
         sqlx::query!(
-            "INSERT INTO workers (name, host, state, job_id, version) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (name) DO UPDATE SET state = excluded.state, job_id = excluded.job_id, last_seen_at = now()",
+            "INSERT INTO workers (name, host, state, job_id, version, note) VALUES ($1, $2, $3, $4, $5, $6)
+             ON CONFLICT (name) DO UPDATE
+             SET state = excluded.state, job_id = excluded.job_id, note = excluded.note, last_seen_at = now()",
             name,
             host,
             state.as_str(),
             job.map(|job| job.0),
             env!("CARGO_PKG_VERSION"),
+            note,
         )
         .execute(&self.pool)
         .await?;

@@ -57,6 +57,14 @@ pub struct Ended {
     pub log_tail: String,
 }
 
+impl Ended {
+    /// Of a container that was cancelled before its program could start.
+    pub(crate) fn before_it_started() -> Self {
+        let now = Utc::now();
+        Self { how: How::Cancelled, started_at: now, ended_at: now, log_tail: String::new() }
+    }
+}
+
 /// A container that exists.
 pub(super) struct Container<'a> {
     engine: &'a Engine,
@@ -87,8 +95,7 @@ impl<'a> Container<'a> {
         cancel: &CancellationToken,
     ) -> Result<Ended> {
         if cancel.is_cancelled() {
-            let now = Utc::now();
-            return Ok(Ended { how: How::Cancelled, started_at: now, ended_at: now, log_tail: String::new() });
+            return Ok(Ended::before_it_started());
         }
         self.start().await?;
         let killed_as = tokio::select! {

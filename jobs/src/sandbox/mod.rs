@@ -51,6 +51,17 @@ pub struct Image {
     pub simulated: bool,
 }
 
+/// Versions of what runs containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineVersions {
+    /// The engine's own.
+    pub engine: String,
+    /// Of its API.
+    pub api: String,
+    /// Of runc, where the engine names it.
+    pub runc: Option<String>,
+}
+
 /// A container of this service that an earlier run left, or that another worker of it is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
@@ -76,6 +87,17 @@ impl Sandbox {
     /// Asks whether the engine is there.
     pub async fn ping(&self) -> Result<()> {
         self.engine.call("ping", self.engine.docker().ping()).await.map(drop)
+    }
+
+    /// What the engine says of itself and of what is beneath it.
+    pub async fn versions(&self) -> Result<EngineVersions> {
+        let found = self.engine.call("ask for versions", self.engine.docker().version()).await?;
+        let runc = found.components.unwrap_or_default().into_iter().find(|component| component.name == "runc");
+        Ok(EngineVersions {
+            engine: found.version.unwrap_or_default(),
+            api: found.api_version.unwrap_or_default(),
+            runc: runc.map(|runc| runc.version),
+        })
     }
 
     /// The image that the next container will be made from. A missing one is an error.
@@ -126,5 +148,10 @@ impl Sandbox {
     /// Kills and removes a leftover. One that is gone already is no error.
     pub async fn remove(&self, leftover: &Leftover) -> Result<()> {
         self.engine.remove(&leftover.container_id).await
+    }
+
+    /// Kills and removes a container by the name that its [`ContainerSpec`] gave it. One that is gone already is no error.
+    pub async fn remove_by_name(&self, name: &str) -> Result<()> {
+        self.engine.remove(name).await
     }
 }

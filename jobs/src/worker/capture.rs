@@ -2,9 +2,9 @@
 
 use ncu_runner::protocol::{self, CaptureRequest, Outcome, Request};
 
-use super::blocking;
 use super::judge::Evidence;
 use super::shape::{RUNNER_GRACE, ShapeRun};
+use super::{blocking, turn};
 use crate::capture::command::CaptureCommand;
 use crate::collect::{CollectError, CollectedFile, OutputDir};
 use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels};
@@ -49,8 +49,8 @@ impl ShapeRun<'_> {
             command: Vec::new(),
         };
         let limits = &self.worker.config.limits;
-        let ended =
-            self.worker.sandbox.run(&spec, limits.warmup + self.capture_limit() + RUNNER_GRACE, self.stop).await?;
+        let limit = limits.warmup + self.capture_limit() + RUNNER_GRACE;
+        let ended = turn::run(&self.worker.gpus, &self.worker.sandbox, &spec, limit, self.stop).await?;
         if ended.how == How::Cancelled {
             return Ok(None);
         }

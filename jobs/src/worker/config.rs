@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::capture::options::OperatorOptions;
 use crate::config::{self, ConfigError, DatabaseConfig, Reader};
+use crate::gpu::GpuConfig;
 use crate::sandbox::SandboxConfig;
 
 /// Everything a worker is told.
@@ -24,6 +25,10 @@ pub struct WorkerConfig {
     pub ncu: OperatorOptions,
     /// How containers are made.
     pub sandbox: SandboxConfig,
+    /// How GPUs are shared and looked after.
+    pub gpu: GpuConfig,
+    /// Free space of the jobs folder and of a local artifact store below which no job is taken, in bytes.
+    pub min_free_bytes: u64,
     /// The limits of one shape.
     pub limits: ShapeLimits,
     /// How long a claim lasts without renewal.
@@ -62,6 +67,13 @@ impl WorkerConfig {
             )?,
             ncu: OperatorOptions::read(reader)?,
             sandbox: SandboxConfig::read(reader)?,
+            gpu: GpuConfig::read(reader)?,
+            min_free_bytes: reader.or_default(
+                "NCU_SERVICE_MIN_FREE",
+                "5g",
+                "free space in bytes of the jobs folder and of a local artifact store below which no job is taken",
+                config::bytes,
+            )?,
             limits: ShapeLimits::read(reader)?,
             lease: reader.or_default(
                 "NCU_SERVICE_LEASE_SECS",

@@ -1,7 +1,8 @@
 //! The worker: takes one job at a time from the queue and profiles its shapes.
 //!
 //! A ticket wakes [`wakeup`], which claims the head of the queue and hands it to [`attempt`]; beside them, [`sweep`] clears
-//! away what died, and the heartbeat says that this worker lives.
+//! away what died, and the heartbeat says that this worker lives. [`readiness`] keeps it from taking jobs that its host
+//! could only fail.
 
 mod attempt;
 mod bundle;
@@ -12,9 +13,11 @@ mod export;
 mod judge;
 mod lease;
 mod persist;
+mod readiness;
 mod shape;
-mod stage;
+pub(crate) mod stage;
 mod sweep;
+pub(crate) mod turn;
 mod wakeup;
 
 pub use config::{ShapeLimits, WorkerConfig};
@@ -27,11 +30,13 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::artifacts::ArtifactStore;
+use crate::gpu::Gpus;
 use crate::ids::JobId;
 use crate::problems::Catalog;
 use crate::queue::{Queue, Reaped, WorkerState};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::{Error, Result};
+use readiness::{Readiness, Refusal};
 
 /// Time between two heartbeats in the `workers` table.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -39,6 +44,8 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const REAP: Duration = Duration::from_secs(5);
 /// Time between two sweeps of containers and folders.
 const SWEEP: Duration = Duration::from_secs(30);
+/// Pause before the engine is asked again at start.
+const ENGINE_AGAIN: Duration = Duration::from_secs(5);
 
 /// Everything that an attempt needs. One per process.
 #[derive(Debug)]
@@ -50,6 +57,8 @@ pub struct Worker {
     queue: Queue,
     store: ArtifactStore,
     sandbox: Sandbox,
+    gpus: Gpus,
+    readiness: Readiness,
     catalog: Arc<Catalog>,
     /// Folder for runs in progress of this service's jobs.
     instance_dir: PathBuf,
@@ -58,7 +67,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Connects to everything a worker needs, waiting for a database that is not there yet.
+    /// Connects to everything a worker needs, waiting for a database and an engine that are not there yet.
     pub async fn start(config: WorkerConfig) -> Result<Self> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = format!("{host}-{}", uuid::Uuid::new_v4().as_simple());
@@ -68,10 +77,11 @@ impl Worker {
         let store = ArtifactStore::open(&config.artifacts_url)?;
         let mut sandbox_config = config.sandbox.clone();
         sandbox_config.scope.clone_from(&instance);
-        let sandbox = Sandbox::connect(sandbox_config).await?;
-        let image = sandbox.image().await?;
-        tracing::info!(worker = name, image = image.id, simulated = image.simulated, gpus = ?config.sandbox.gpus, "worker starts");
+        let sandbox = engine(&sandbox_config, &queue, &name, &host).await;
+        tracing::info!(worker = name, image = config.sandbox.image, gpus = ?config.sandbox.gpus, "worker starts");
         Ok(Self {
+            gpus: Gpus::new(config.gpu.clone(), config.sandbox.gpus.clone()),
+            readiness: Readiness::default(),
             catalog: Arc::new(Catalog::new(config.problems_dir.clone())),
             instance_dir: config.jobs_dir.join(instance),
             config,
@@ -87,6 +97,8 @@ impl Worker {
     /// Works until `drain` fires; then ends the shape in progress, queues the rest of its job again, and returns.
     pub async fn run(self, drain: CancellationToken) -> Result<()> {
         let worker = Arc::new(self);
+        // Before the first heartbeat, so that it tells the truth.
+        drain.run_until_cancelled(worker.readiness.refusal(&worker)).await;
         let chores = CancellationToken::new();
         let tasks = [
             tokio::spawn(every(HEARTBEAT, chores.clone(), {
@@ -101,6 +113,10 @@ impl Worker {
                 let worker = Arc::clone(&worker);
                 move || sweep::sweep(worker.clone())
             })),
+            tokio::spawn(every(readiness::CHECK_EVERY, chores.clone(), {
+                let worker = Arc::clone(&worker);
+                move || readiness::check(worker.clone())
+            })),
         ];
         wakeup::serve(Arc::clone(&worker), drain).await;
         chores.cancel();
@@ -109,20 +125,22 @@ impl Worker {
             let _ = task.await;
         }
         // A worker that ends while the database is away is noticed by its heartbeat.
-        let last_words = worker.queue.heartbeat(&worker.name, &worker.host, WorkerState::Stopped, None);
+        let last_words = worker.queue.heartbeat(&worker.name, &worker.host, WorkerState::Stopped, None, None);
         let _ = tokio::time::timeout(Duration::from_secs(2), last_words).await;
         tracing::info!(worker = worker.name, "worker ends");
         Ok(())
     }
 
     async fn beat(self: Arc<Self>, drain: CancellationToken) -> Result<()> {
-        let job = self.current_job();
-        let state = match job {
+        let (job, refusal) = (self.current_job(), self.readiness.known_refusal(&self.gpus));
+        let state = match (job, &refusal) {
             _ if drain.is_cancelled() => WorkerState::Draining,
-            Some(_) => WorkerState::Busy,
-            None => WorkerState::Idle,
+            (Some(_), _) => WorkerState::Busy,
+            (None, Some(refusal)) => refusal.state(),
+            (None, None) => WorkerState::Idle,
         };
-        self.queue.heartbeat(&self.name, &self.host, state, job).await
+        let note = refusal.as_ref().map(Refusal::why);
+        self.queue.heartbeat(&self.name, &self.host, state, job, note).await
     }
 
     async fn reap(self: Arc<Self>) -> Result<()> {
@@ -147,6 +165,25 @@ impl Worker {
     }
 }
 
+/// Connects to the engine, and waits for one that is not there; meanwhile the heartbeat says what is missing.
+async fn engine(config: &SandboxConfig, queue: &Queue, worker: &str, host: &str) -> Sandbox {
+    let mut told = String::new();
+    loop {
+        let why = match Sandbox::connect(config.clone()).await {
+            Ok(sandbox) => return sandbox,
+            Err(error) => error.to_string(),
+        };
+        if why != told {
+            tracing::error!(error = why, "the container engine cannot be reached; trying again until it can");
+            told = why;
+        }
+        if let Err(error) = queue.heartbeat(worker, host, WorkerState::Unready, None, Some(&told)).await {
+            tracing::warn!(%error, "the heartbeat failed");
+        }
+        sleep(ENGINE_AGAIN).await;
+    }
+}
+
 /// Repeats a chore until `stop` fires. A chore that fails is tried again at its next turn.
 async fn every<F: Future<Output = Result<()>>>(
     period: Duration,
@@ -168,7 +205,7 @@ async fn every<F: Future<Output = Result<()>>>(
 }
 
 /// Runs blocking work on a thread of its own.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|panic| Error::Internal(format!("a blocking task ended: {panic}")))?

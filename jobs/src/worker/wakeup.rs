@@ -17,6 +17,8 @@ use crate::queue::tickets::{QUEUE, Ticket};
 const POLL: Duration = Duration::from_secs(2);
 /// Pause before the wake-up loop starts again after an outage.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Time between two looks at whether an unfit worker is fit again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a ticket's handler needs.
 #[derive(Clone)]
@@ -25,6 +27,21 @@ struct Desk {
     /// One job at a time in this process, even when the wake-up loop was rebuilt around a running one.
     seat: Arc<Semaphore>,
     drain: CancellationToken,
+}
+
+impl Desk {
+    /// Waits until this worker is fit for a job; `false` when it drains first.
+    ///
+    /// The ticket is held meanwhile: given back, it would come again at once. The reaper replaces it for the other workers.
+    async fn may_claim(&self) -> bool {
+        while !self.drain.is_cancelled() {
+            if self.worker.readiness.refusal(&self.worker).await.is_none() {
+                return true;
+            }
+            self.drain.run_until_cancelled(sleep(LOOK_AGAIN)).await;
+        }
+        false
+    }
 }
 
 /// Serves tickets until `drain` fires and the job in progress is over.
@@ -62,7 +79,7 @@ pub async fn serve(worker: Arc<Worker>, drain: CancellationToken) {
 async fn on_ticket(_: Ticket, desk: Data<Desk>) -> Result<(), BoxDynError> {
     let desk = (*desk).clone();
     let Ok(seat) = Arc::clone(&desk.seat).acquire_owned().await else { return Ok(()) };
-    if desk.drain.is_cancelled() {
+    if !desk.may_claim().await {
         return Ok(());
     }
     let claimed_at = Instant::now();
@@ -79,7 +96,7 @@ async fn on_ticket(_: Ticket, desk: Data<Desk>) -> Result<(), BoxDynError> {
     // In a task of its own: an outage of Postgres drops this handler's future, and the job must not go with it.
     let job = tokio::spawn(async move {
         desk.worker.set_current_job(Some(claim.id));
-        attempt::run(&desk.worker, claim, claimed_at, &desk.drain).await;
+        Box::pin(attempt::run(&desk.worker, claim, claimed_at, &desk.drain)).await;
         drop(seat);
     });
     let ended = job.await;

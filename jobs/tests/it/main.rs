@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail the test")]
 
+mod doctor;
+mod gpu;
 mod queue;
 mod readme;
 mod sandbox;

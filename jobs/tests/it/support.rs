@@ -1,4 +1,4 @@
-//! A database of its own for each test.
+//! A database of its own for each test, and the image that containers of tests are made from.
 
 use jobs::capture::options::RequestOptions;
 use jobs::ids::{JobId, Owner};
@@ -11,6 +11,11 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 pub fn maintenance_url() -> String {
     std::env::var("NCU_SERVICE_TEST_DATABASE_URL")
         .expect("NCU_SERVICE_TEST_DATABASE_URL is not set; run the tests with scripts/test")
+}
+
+/// The image with the stand-in profiler.
+pub fn image() -> String {
+    std::env::var("NCU_SERVICE_TEST_IMAGE").unwrap_or_else(|_| "ncu-service-dev:latest".to_owned())
 }
 
 /// A fresh, migrated database. It is left behind for a look after a failure; the server is thrown away as a whole.

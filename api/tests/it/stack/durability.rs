@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::harness::{Stack, containers, repository, signal};
+use super::harness::{Stack, abandon_container, containers, has_container, repository, signal, text};
 use super::{GOOD, SLOW};
 
 /// The job's end, after whatever happened to it: every shape once, nothing left over.
@@ -90,8 +91,16 @@ async fn two_workers_share_the_queue_and_no_job_runs_twice() {
     for _ in 0..4 {
         jobs.push(stack.submit(SLOW, &[("benchmark_index", "0")]).await);
     }
+    let mut captures = Vec::new();
     for job in &jobs {
-        assert_eq!(stack.ended(job).await["attempt"], 1);
+        let body = stack.ended(job).await;
+        assert_eq!(body["attempt"], 1);
+        captures.push(capture_times(&stack, &body["artifacts"][0]).await);
+    }
+    // They share one pretended GPU.
+    captures.sort();
+    for pair in captures.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two captures at once: {captures:?}");
     }
     let query = "SELECT count(DISTINCT worker) FROM jobs";
     let workers: i64 = sqlx::query_scalar(query).fetch_one(&stack.pool().await).await.unwrap();
@@ -110,6 +119,59 @@ async fn an_idle_worker_takes_a_job_while_another_worker_is_busy() {
     let _idle = stack.worker(&[]);
     assert_eq!(stack.ended(&short).await["status"], "succeeded");
     assert_eq!(stack.poll(&long).await["status"], "running", "the short job did not wait for the long one");
+}
+
+/// Start and end of the container that a capture ran in.
+async fn capture_times(stack: &Stack, artifact: &serde_json::Value) -> (DateTime<Utc>, DateTime<Utc>) {
+    let mut archive = stack.archive(artifact).await;
+    let manifest: serde_json::Value = serde_json::from_str(&text(&mut archive, "manifest.json")).unwrap();
+    let time = |name: &str| manifest["container"][name].as_str().unwrap().parse().unwrap();
+    (time("started_at"), time("ended_at"))
+}
+
+#[tokio::test]
+async fn a_container_that_a_dead_worker_left_on_the_gpu_is_removed_by_the_next_capture() {
+    let stack = Stack::start().await;
+    let name = format!("ncu-abandoned-{}", std::process::id());
+    abandon_container(&name).await;
+    std::fs::create_dir(stack.gpu_locks()).unwrap();
+    std::fs::write(stack.gpu_locks().join("none.lock"), &name).unwrap();
+
+    let _worker = stack.worker(&[]);
+    let job = stack.submit(GOOD, &[("benchmark_index", "0")]).await;
+    assert_eq!(stack.ended(&job).await["status"], "succeeded");
+    assert!(!has_container(&name).await);
+    assert_eq!(std::fs::read_to_string(stack.gpu_locks().join("none.lock")).unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_worker_whose_gpu_is_in_quarantine_takes_no_job_until_it_is_lifted() {
+    let stack = Stack::start().await;
+    std::fs::create_dir(stack.gpu_locks()).unwrap();
+    std::fs::write(stack.gpu_locks().join("none.quarantine"), "Xid 79, fallen off the bus").unwrap();
+    let _worker = stack.worker(&[]);
+    let job = stack.submit(GOOD, &[("benchmark_index", "0")]).await;
+    assert_eq!(stack.worker_is("quarantined").await, "GPU none: Xid 79, fallen off the bus");
+    let body = stack.poll(&job).await;
+    assert_eq!((&body["status"], &body["queue_position"]), (&"queued".into(), &1.into()));
+
+    stack.lift_quarantine().await;
+    let body = stack.ended(&job).await;
+    assert_eq!((&body["status"], &body["attempt"]), (&"succeeded".into(), &1.into()));
+}
+
+#[tokio::test]
+async fn a_worker_that_lacks_something_says_what_and_leaves_the_job_to_others() {
+    let stack = Stack::start().await;
+    let _unready = stack.worker(&[("NCU_SERVICE_WORKER_IMAGE", "ncu-service-nowhere:1")]);
+    let job = stack.submit(GOOD, &[("benchmark_index", "0")]).await;
+    let note = stack.worker_is("unready").await;
+    assert!(note.starts_with("worker image: ncu-service-nowhere:1"), "{note}");
+    assert_eq!(stack.poll(&job).await["status"], "queued");
+
+    let _ready = stack.worker(&[]);
+    let body = stack.ended(&job).await;
+    assert_eq!((&body["status"], &body["attempt"]), (&"succeeded".into(), &1.into()));
 }
 
 /// A Postgres of a test's own, to be stopped.

@@ -94,12 +94,35 @@ impl Stack {
             .arg("run")
             .env("NCU_SERVICE_JOBS_DIR", self.folder.path().join("jobs"))
             .env("NCU_SERVICE_WORKER_IMAGE", image())
-            .env("NCU_SERVICE_GPUS", "none")
             .env("NCU_SERVICE_CONTAINER_MEMORY", "512m")
             // Short, so that a test of a dead worker need not wait half a minute.
             .env("NCU_SERVICE_LEASE_SECS", "6")
             .envs(settings.iter().copied());
         command.spawn().unwrap()
+    }
+
+    /// Where the workers of this stack take turns on the pretended GPU.
+    pub fn gpu_locks(&self) -> PathBuf {
+        self.folder.path().join("gpu-locks")
+    }
+
+    /// Lifts the quarantine of the pretended GPU, as an operator does.
+    pub async fn lift_quarantine(&self) {
+        assert!(self.program("ncu-worker").arg("unquarantine").status().await.unwrap().success());
+    }
+
+    /// Waits for a worker in the given state; what its row notes.
+    pub async fn worker_is(&self, state: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let pool = self.pool().await;
+        loop {
+            let query = "SELECT coalesce(note, '') FROM workers WHERE state = $1";
+            if let Some(note) = sqlx::query_scalar(query).bind(state).fetch_optional(&pool).await.unwrap() {
+                return note;
+            }
+            assert!(Instant::now() < deadline, "no worker is {state}");
+            sleep(POLL).await;
+        }
     }
 
     fn program(&self, name: &str) -> Command {
@@ -111,6 +134,8 @@ impl Stack {
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .envs(std::env::var_os("DOCKER_HOST").map(|host| ("DOCKER_HOST", host)))
+            .env("NCU_SERVICE_GPUS", "none")
+            .env("NCU_SERVICE_GPU_LOCK_DIR", self.gpu_locks())
             .env("NCU_SERVICE_DATABASE_URL", &self.database)
             .env("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", self.problems())
             .env("NCU_SERVICE_ARTIFACTS_URL", format!("file://{}", self.folder.path().join("artifacts").display()))
@@ -213,6 +238,20 @@ impl Stack {
             sleep(POLL).await;
         }
     }
+}
+
+/// Starts a container that only sleeps, as a dead worker could have left it.
+pub async fn abandon_container(name: &str) {
+    let image = image();
+    let args = ["run", "--detach", "--rm", "--name", name, "--network", "none", &image, "sleep", "600"];
+    assert!(Command::new("docker").args(args).stdout(Stdio::null()).status().await.unwrap().success());
+}
+
+/// Whether there is a container of that name, running or not.
+pub async fn has_container(name: &str) -> bool {
+    let command = ["container", "inspect", name];
+    let status = Command::new("docker").args(command).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.await.unwrap().success()
 }
 
 /// The engine's ids of a job's containers.

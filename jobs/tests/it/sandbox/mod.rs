@@ -84,7 +84,7 @@ impl Bench {
 
 /// The sandbox's settings in a test: no GPU unless `settings` say otherwise, and a scope of its own.
 fn config(settings: &[(&'static str, &str)]) -> SandboxConfig {
-    let image = std::env::var("NCU_SERVICE_TEST_IMAGE").unwrap_or_else(|_| "ncu-service-dev:latest".to_owned());
+    let image = crate::support::image();
     let ours = [("NCU_SERVICE_WORKER_IMAGE", &*image), ("NCU_SERVICE_GPUS", "none")];
     // A later pair wins.
     let pairs = ours.into_iter().chain(settings.iter().copied());
