@@ -34,10 +34,9 @@ pub async fn submit(
     request: Request,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     caller.must_be_known(&app).await?;
-    let submission = {
-        let _place = app.uploads.try_acquire().map_err(|_| ApiError::TooManyUploads)?;
-        upload::read(request, app.upload_timeout).await?
-    };
+    // Held until the job is queued: the source is in memory for as long.
+    let _place = app.uploads.try_acquire().map_err(|_| ApiError::TooManyUploads)?;
+    let submission = upload::read(request, app.upload_timeout).await?;
     let problem = app.problem(submission.leaderboard.clone()).await?;
     let benchmarks = chosen(&problem, &submission.leaderboard, submission.benchmark_index.as_deref())?;
 

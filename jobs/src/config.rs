@@ -169,11 +169,6 @@ pub fn absolute_path(value: &str) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err("an absolute path is expected".to_owned()) }
 }
 
-/// Absolute paths, separated by commas.
-pub fn absolute_paths(value: &str) -> Result<Vec<PathBuf>, String> {
-    value.split(',').map(absolute_path).collect()
-}
-
 /// How Postgres is reached.
 #[derive(Clone)]
 pub struct DatabaseConfig {

@@ -81,13 +81,11 @@ impl Error {
     /// Whether asking again in a while can help: Postgres is away, restarts, or has no connection to spare.
     #[must_use]
     pub fn is_database_away(&self) -> bool {
-        let Self::Database(error) = self else { return false };
-        match error {
-            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
-            // Classes 08 (connection), 53 (resources), 57P0x (shutdown, crash, not up yet), and serialisation failures.
-            sqlx::Error::Database(error) => error.code().is_some_and(|code| {
-                code.starts_with("08") || code.starts_with("53") || code.starts_with("57P0") || code.starts_with("40")
-            }),
+        use sqlx::migrate::MigrateError;
+        match self {
+            Self::Database(error)
+            | Self::Migration(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _))
+            | Self::Tickets(apalis_postgres::Error::Database(error)) => is_away(error),
             _ => false,
         }
     }
@@ -110,6 +108,23 @@ impl Error {
             }
             _ => "The service had an internal fault; submit again, and tell the operator if it happens again.",
         }
+    }
+}
+
+fn is_away(error: &sqlx::Error) -> bool {
+    use sqlx::migrate::MigrateError;
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
+        // Classes 08 (connection), 53 (resources), 57P0x (shutdown, crash, not up yet), and serialisation failures.
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+            code.starts_with("08") || code.starts_with("53") || code.starts_with("57P0") || code.starts_with("40")
+        }),
+        // apalis hands its migrator's errors on in this shape.
+        sqlx::Error::Migrate(error) => match &**error {
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => is_away(error),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

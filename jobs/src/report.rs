@@ -4,12 +4,16 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
+/// The section whose metrics are all measured. Others also hold facts of the launch or the device, which are there
+/// however blind the profiler was.
+const COUNTER_SECTION: &[u8] = b"GPU Speed Of Light Throughput";
+
 /// What a report holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReportSummary {
     /// Kernel launches in it.
     pub launches: u32,
-    /// Launches with at least one finite counter.
+    /// Launches with at least one counter that is a finite number.
     pub measured_launches: u32,
 }
 
@@ -35,7 +39,7 @@ pub fn summarise(export: impl Read) -> Result<ReportSummary, ReportError> {
     let column = |name: &'static str| {
         headers.iter().position(|header| header == name.as_bytes()).ok_or(ReportError::NoColumn(name))
     };
-    let (id, value) = (column("ID")?, column("Metric Value")?);
+    let (id, section, value) = (column("ID")?, column("Section Name")?, column("Metric Value")?);
 
     let (mut launches, mut measured) = (BTreeSet::new(), BTreeSet::new());
     let mut row = csv::ByteRecord::new();
@@ -44,7 +48,7 @@ pub fn summarise(export: impl Read) -> Result<ReportSummary, ReportError> {
             continue;
         };
         launches.insert(launch);
-        if row.get(value).is_some_and(is_finite) {
+        if row.get(section) == Some(COUNTER_SECTION) && row.get(value).is_some_and(is_finite) {
             measured.insert(launch);
         }
     }
@@ -62,7 +66,12 @@ fn is_finite(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const HEADER: &str = r#""ID","Kernel Name","Metric Name","Metric Unit","Metric Value","Rule Name""#;
+    const HEADER: &str = r#""ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name""#;
+    const LIGHT: &str = "GPU Speed Of Light Throughput";
+
+    fn row(id: &str, section: &str, value: &str) -> String {
+        format!("\"{id}\",\"a, b\",\"{section}\",\"Duration\",\"us\",\"{value}\",\n")
+    }
 
     fn summary(rows: &str) -> ReportSummary {
         summarise(format!("{HEADER}\n{rows}").as_bytes()).unwrap()
@@ -70,17 +79,24 @@ mod tests {
 
     #[test]
     fn launches_and_measured_launches_are_counted_once_each() {
-        let rows = "\"0\",\"a, b\",\"Duration\",\"us\",\"4,792.5\",\n\"0\",\"a, b\",\"Cycles\",\"cycle\",\"12\",\n\"1\",\"c\",\"Duration\",\"us\",\"n/a\",\n";
-        assert_eq!(summary(rows), ReportSummary { launches: 2, measured_launches: 1 });
+        let rows = [row("0", LIGHT, "4,792.5"), row("0", LIGHT, "12"), row("1", LIGHT, "n/a")].concat();
+        assert_eq!(summary(&rows), ReportSummary { launches: 2, measured_launches: 1 });
+    }
+
+    #[test]
+    fn a_fact_of_the_launch_is_no_counter() {
+        let rows =
+            [row("0", LIGHT, "nan"), row("0", "Launch Statistics", "128"), row("0", "Occupancy", "100")].concat();
+        assert_eq!(summary(&rows), ReportSummary { launches: 1, measured_launches: 0 });
     }
 
     #[test]
     fn a_counter_that_is_no_finite_number_measures_nothing() {
         for value in ["nan", "-nan", "inf", "n/a", "", "NaN", "1e999", "abc", "(80, 1, 1)"] {
-            assert_eq!(summary(&format!("\"0\",\"k\",\"m\",\"u\",\"{value}\",\n")).measured_launches, 0, "{value}");
+            assert_eq!(summary(&row("0", LIGHT, value)).measured_launches, 0, "{value}");
         }
         for value in ["0", "0.00", "-3", "1,234,567", "4e3"] {
-            assert_eq!(summary(&format!("\"0\",\"k\",\"m\",\"u\",\"{value}\",\n")).measured_launches, 1, "{value}");
+            assert_eq!(summary(&row("0", LIGHT, value)).measured_launches, 1, "{value}");
         }
     }
 
@@ -93,8 +109,10 @@ mod tests {
 
     #[test]
     fn odd_bytes_do_not_stop_the_count() {
-        let mut export = format!("{HEADER}\n").into_bytes();
-        export.extend(b"\"0\",\"\xff\xfe\",\"m\",\"u\",\"1\",\n\"9999999999999\",\"k\",\"m\",\"u\",\"1\",\n\"0\"\n");
-        assert_eq!(summarise(&export[..]).unwrap(), ReportSummary { launches: 1, measured_launches: 1 });
+        let mut export = format!("{HEADER}\n{}", row("9999999999999", LIGHT, "1")).into_bytes();
+        export.extend(format!("\"0\",\"{}\",\"{LIGHT}\",\"m\",\"u\",\"1\",\n\"0\"\n", '\u{fffd}').bytes());
+        // Not UTF-8 from here on.
+        export.extend(b"\"1\",\"\xff\xfe\",\"x\",\"m\",\"u\",\"1\",\n");
+        assert_eq!(summarise(&export[..]).unwrap(), ReportSummary { launches: 2, measured_launches: 1 });
     }
 }

@@ -95,13 +95,13 @@ impl RequestOptions {
     }
 }
 
-/// A kernel name filter, which becomes one argument of `ncu`: no argument can hold a NUL, and one that starts with a dash
-/// could be read as an option.
+/// A kernel name filter, which becomes one argument of `ncu`: no argument can hold a NUL, one that starts with a dash could
+/// be read as an option, and one that starts with an at sign names a file with further options.
 fn kernel_name(value: &str) -> Result<String, String> {
     if !(1..=MAX_KERNEL_NAME_CHARS).contains(&value.chars().count()) || value.contains('\0') {
         Err(format!("1 to {MAX_KERNEL_NAME_CHARS} characters without NUL are expected"))
-    } else if value.starts_with('-') {
-        Err("a kernel name does not start with a dash".to_owned())
+    } else if value.starts_with(['-', '@']) {
+        Err("a kernel name starts with neither - nor @".to_owned())
     } else {
         Ok(value.to_owned())
     }
@@ -209,6 +209,7 @@ mod tests {
             ("ncu_kernel_name", ""),
             ("ncu_kernel_name", "a\0b"),
             ("ncu_kernel_name", "--help"),
+            ("ncu_kernel_name", "@/in/submission.py"),
             ("ncu_kernel_name", &long),
             ("ncu_kernel_name_base", "Function"),
             ("ncu_launch_count", "0"),

@@ -35,12 +35,6 @@ impl State {
             Self::TimedOut => "timed_out",
         }
     }
-
-    /// Whether nothing more will happen.
-    #[must_use]
-    pub fn is_final(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::TimedOut)
-    }
 }
 
 impl State {

@@ -10,7 +10,7 @@ use super::lease::{LeaseKeeper, Stop};
 use super::persist::persist;
 use super::shape;
 use super::{Worker, blocking};
-use crate::problems::Problem;
+use crate::problems::{Problem, Revision};
 use crate::queue::{Claim, RunLease, State};
 use crate::{Error, Result};
 
@@ -73,7 +73,8 @@ pub async fn run(worker: &Worker, claim: Claim, claimed_at: Instant, drain: &Can
 }
 
 async fn shapes(worker: &Worker, claim: &Claim, keeper: &LeaseKeeper, drain: &CancellationToken) -> Result<End> {
-    let problem = problem(worker, claim).await?;
+    let (problem, revision) = problem(worker, claim).await?;
+    let mut fault = None;
     for (benchmark_index, shape) in &claim.pending {
         if let Some(stop) = keeper.stopped() {
             return Ok(End::Stopped(stop));
@@ -84,21 +85,34 @@ async fn shapes(worker: &Worker, claim: &Claim, keeper: &LeaseKeeper, drain: &Ca
         let run =
             RunLease { job: claim.id, token: claim.token, attempt: claim.attempt, benchmark_index: *benchmark_index };
         persist("starting a shape", || worker.queue.start_run(run)).await?;
-        let Some(end) = shape::profile(worker, claim, run, &problem, shape, keeper.stop()).await? else {
+        let end = match shape::profile(worker, claim, run, &problem, &revision, shape, keeper.stop()).await {
+            Ok(Some(end)) => end,
             // Its container was ended for the keeper.
-            return Ok(End::Stopped(keeper.stopped().unwrap_or(Stop::LeaseLost)));
+            Ok(None) => return Ok(End::Stopped(keeper.stopped().unwrap_or(Stop::LeaseLost))),
+            // The trouble may be this shape's alone, so the others get their turn before the attempt counts as lost.
+            Err(error @ Error::Capture(_)) => {
+                tracing::warn!(job = %claim.id, benchmark = benchmark_index, %error, "a shape failed on our side");
+                fault.get_or_insert(error);
+                continue;
+            }
+            Err(error) => return Err(error),
         };
         tracing::info!(job = %claim.id, benchmark = benchmark_index, state = end.state.as_str(), error = end.error.as_ref().map(|(_, why)| why), "shape ended");
         // An archive whose run is refused here stays in the store: the write may have gone through before the connection
         // broke, so the object may be a published one.
         persist("ending a shape", || worker.queue.finish_run(run, &end)).await?;
     }
-    Ok(End::Done)
+    fault.map_or(Ok(End::Done), Err)
 }
 
-/// The problem as the checkout has it now. It was there when the job was queued, so its absence is the operator's doing.
-async fn problem(worker: &Worker, claim: &Claim) -> Result<Arc<Problem>> {
+/// The problem as the checkout has it now, with the checkout's revision. It was there when the job was queued, so its
+/// absence is the operator's doing.
+async fn problem(worker: &Worker, claim: &Claim) -> Result<(Arc<Problem>, Revision)> {
     let (catalog, folder) = (Arc::clone(&worker.catalog), claim.problem_dir.clone());
-    blocking(move || catalog.problem(&folder).map_err(|error| Error::Internal(format!("problem {folder}: {error}"))))
-        .await
+    blocking(move || {
+        let problem = catalog.problem(&folder);
+        let problem = problem.map_err(|error| Error::Internal(format!("problem {folder}: {error}")))?;
+        Ok((problem, catalog.revision()))
+    })
+    .await
 }

@@ -25,10 +25,6 @@ pub(super) async fn store(
     summary: &ReportSummary,
     complaint: Option<&(ErrorKind, String)>,
 ) -> Result<(String, StoredArtifact)> {
-    let revision = {
-        let catalog = run.worker.catalog.clone();
-        blocking(move || Ok(catalog.revision())).await?
-    };
     let outcome = captured.outcome.unwrap_or_default();
     let spec = run.shape.spec();
     let manifest = Manifest {
@@ -39,7 +35,7 @@ pub(super) async fn store(
         attempt: run.claim.attempt,
         leaderboard: &run.claim.leaderboard,
         problem_dir: &run.claim.problem_dir,
-        reference_kernels: &revision,
+        reference_kernels: run.revision,
         benchmark_index: run.lease.benchmark_index,
         benchmark: run.shape,
         spec: &spec,

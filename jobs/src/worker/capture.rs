@@ -82,7 +82,7 @@ impl ShapeRun<'_> {
     }
 
     /// The capture that the operator's and the request's options come to.
-    fn command(&self) -> CaptureCommand {
+    pub(super) fn command(&self) -> CaptureCommand {
         let config = &self.worker.config;
         let program = config.sandbox.ncu_program();
         CaptureCommand::new(program, &self.claim.problem_dir, &config.ncu, &self.claim.options)

@@ -23,7 +23,9 @@ pub fn submission_error(output: &str) -> String {
         return quoted(&compiler[..compiler.len().min(MAX_COMPILER_LINES)].join("; "));
     }
     let exception = lines().rfind(|line| is_exception(line));
-    quoted(exception.or_else(|| lines().next_back()).unwrap_or("it printed nothing"))
+    // A kernel that faults under ncu can end the program without a word of its own.
+    let profiler = || output.lines().filter_map(|line| line.strip_prefix("==ERROR== ")).next_back();
+    quoted(exception.or_else(|| lines().next_back()).or_else(profiler).unwrap_or("it printed nothing"))
 }
 
 /// `file.cu(12): error: …` of nvcc, `file.cpp:3:7: error: …` of gcc, `error:`-lines of ptxas and ld.
@@ -88,6 +90,7 @@ mod tests {
     fn without_an_exception_the_last_line_has_to_do() {
         assert_eq!(submission_error("a\nb\n==PROF== Disconnected\n"), "b");
         assert_eq!(submission_error(""), "it printed nothing");
+        assert_eq!(submission_error("==PROF== Connected\n==ERROR== LaunchFailed\n"), "LaunchFailed");
         assert_eq!(submission_error("SystemExit"), "SystemExit");
     }
 

@@ -6,11 +6,13 @@ use ncu_runner::protocol::{self, ExportRequest, Outcome, Request, Step};
 
 use super::blocking;
 use super::capture::{Captured, optional};
+use super::judge::no_kernel;
 use super::shape::{RUNNER_GRACE, ShapeRun};
 use crate::Error;
 use crate::Result;
 use crate::capture::command::export_argv;
 use crate::collect::{CollectError, CollectedFile};
+use crate::queue::ErrorKind;
 use crate::report::{self, ReportSummary};
 use crate::sandbox::{ContainerSpec, How, Inputs};
 
@@ -25,19 +27,25 @@ pub(super) struct Exports {
 }
 
 /// What could not be done for the report's own sake, in words that end a sentence.
-type Why = String;
+type Why = &'static str;
 
 impl ShapeRun<'_> {
     /// Moves the report into a folder of ours, where the export can have it without whatever else lies beside it.
-    pub(super) async fn take_report(&self, captured: &Captured) -> Result<Result<PathBuf, Why>> {
+    pub(super) async fn take_report(&self, captured: &Captured) -> Result<Result<PathBuf, (ErrorKind, String)>> {
         let (folder, output) = (self.folder.clone(), captured.output.clone());
         let max_bytes = self.worker.config.sandbox.limits.output_bytes;
+        let nothing = no_kernel(self.command().kernel_name.as_deref());
         blocking(move || {
             let report = folder.report()?;
             match output.move_file(protocol::REPORT_FILE, &report, max_bytes) {
                 Ok(()) => Ok(Ok(report)),
                 Err(CollectError::Io(source)) => Err(Error::Io { action: "collecting the report".to_owned(), source }),
-                Err(refused) => Ok(Err(refused.to_string())),
+                // ncu leaves no file where it captured nothing.
+                Err(CollectError::Missing) => Ok(Err((ErrorKind::EmptyCapture, nothing))),
+                Err(refused) => {
+                    let sentence = format!("The profiler left no usable report: {refused}.");
+                    Ok(Err((ErrorKind::Submission, sentence)))
+                }
             }
         })
         .await
@@ -67,13 +75,20 @@ impl ShapeRun<'_> {
         let ended = self.worker.sandbox.run(&spec, limits.export * 2 + RUNNER_GRACE, self.stop).await?;
         match ended.how {
             How::Cancelled => return Ok(None),
-            How::TimedOut => return Ok(Some(Err("it took too long".to_owned()))),
-            How::OutputLimit => return Ok(Some(Err("it is too large".to_owned()))),
+            How::TimedOut => return Ok(Some(Err("it took too long"))),
+            How::OutputLimit => return Ok(Some(Err("it is too large"))),
             How::Exited { .. } => {}
         }
+        let log_tail = ended.log_tail;
         let exported = blocking(move || {
             let outcome = optional(output.read_small(protocol::OUTCOME_FILE, MAX_OUTCOME_BYTES))?;
-            let outcome: Outcome = outcome.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+            // No submission runs here: without an account, or with trouble in it, the fault is ours.
+            let Some(outcome) = outcome.and_then(|json| serde_json::from_slice::<Outcome>(&json).ok()) else {
+                return Err(Error::Capture(format!("the export left no outcome: {log_tail}")));
+            };
+            if let Some(trouble) = outcome.error {
+                return Err(Error::Capture(format!("export runner: {trouble}")));
+            }
             let open = |name| output.open_file(name, limits.max_export_bytes);
             let (text, csv) = (open(protocol::DETAILS_TEXT_FILE), open(protocol::DETAILS_CSV_FILE));
             let (text, csv, table) = match (text, csv, open(protocol::DETAILS_CSV_FILE)) {
@@ -81,11 +96,11 @@ impl ShapeRun<'_> {
                 (Err(CollectError::Io(source)), ..) | (_, Err(CollectError::Io(source)), _) => {
                     return Err(Error::Io { action: "collecting an export".to_owned(), source });
                 }
-                _ => return Ok(Err(outcome.error.unwrap_or_else(|| "its parser refused it".to_owned()))),
+                _ => return Ok(Err("its parser refused it")),
             };
             Ok(report::summarise(table)
                 .map(|summary| (Exports { text, csv }, summary))
-                .map_err(|error| error.to_string()))
+                .map_err(|_| "its table cannot be read"))
         });
         exported.await.map(Some)
     }

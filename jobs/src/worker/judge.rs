@@ -98,10 +98,14 @@ pub fn judge(evidence: &Evidence) -> Judgement {
     if let Some(trouble) = &outcome.error {
         return Judgement::Fault(format!("runner: {trouble}"));
     }
-    let Some(capture) = outcome.steps.iter().find(|step| step.name == "capture") else {
-        return Judgement::Fault("the runner did not capture".to_owned());
-    };
     let oom_killed = oom_killed || outcome.oom_kills > 0;
+    let Some(capture) = outcome.steps.iter().find(|step| step.name == "capture") else {
+        return match outcome.steps.last() {
+            Some(Step { timed_out: true, .. }) if oom_killed => memory_limit(evidence, None),
+            Some(before @ Step { timed_out: true, .. }) => timed_out_before(before),
+            _ => Judgement::Fault("the runner did not capture".to_owned()),
+        };
+    };
     match capture {
         // An evaluator whose child was killed for its memory waits for it for ever, so this comes first.
         Step { timed_out: true, .. } if oom_killed => memory_limit(evidence, capture.exit_code),
@@ -113,9 +117,15 @@ pub fn judge(evidence: &Evidence) -> Judgement {
 /// Judges a capture whose profiler ended by itself.
 fn of_capture(evidence: &Evidence, capture: &Step, oom_killed: bool) -> Judgement {
     let output = &evidence.output;
-    match application_error(output).or(capture.exit_code.filter(|&code| code == 0)) {
+    // Whether it failed is the runner's word; only which code it was is ncu's, since a submission can print that too.
+    let code = match capture.exit_code {
+        Some(0) => Some(0),
+        Some(_) => application_error(output).filter(|&code| code != 0),
+        None => None,
+    };
+    match code {
         Some(code @ (0 | WRONG_ANSWER)) if nothing_profiled(output) => {
-            failed(ErrorKind::EmptyCapture, Some(code), no_kernel(evidence))
+            failed(ErrorKind::EmptyCapture, Some(code), no_kernel(evidence.kernel_name.as_deref()))
         }
         Some(code @ (0 | WRONG_ANSWER)) => Judgement::Captured {
             exit_code: code,
@@ -135,9 +145,10 @@ fn of_capture(evidence: &Evidence, capture: &Step, oom_killed: bool) -> Judgemen
     }
 }
 
-/// Which of the reasons it was that nothing was captured.
-fn no_kernel(evidence: &Evidence) -> String {
-    if let Some(name) = &evidence.kernel_name {
+/// The sentence for a capture that holds nothing.
+#[must_use]
+pub fn no_kernel(kernel_name: Option<&str>) -> String {
+    if let Some(name) = kernel_name {
         let name = complaint::quoted(name);
         format!("No kernel was captured: the name filter {name:?} matches none of the launches in custom_kernel.")
     } else {
@@ -172,6 +183,12 @@ pub fn timed_out(limit_secs: u64, exit_code: Option<i32>) -> Judgement {
             ),
         ),
     }
+}
+
+/// The run before the capture did not end, so the capture, which is slower, was not begun.
+fn timed_out_before(step: &Step) -> Judgement {
+    let sentence = format!("The submission did not end within {:.0} s, even without the profiler.", step.seconds);
+    Judgement::Ended { state: State::TimedOut, exit_code: step.exit_code, error: (ErrorKind::Timeout, sentence) }
 }
 
 fn crash(capture: &Step, output: &str) -> String {
@@ -290,12 +307,28 @@ mod tests {
         (late.timed_out, late.exit_code) = (true, None);
         assert_eq!(ended(judged(Some(&outcome(late)), "")).0, State::TimedOut);
         assert_eq!(ended(judged_after(How::TimedOut, None, "")).0, State::TimedOut);
+        let before = Step { name: "overview".to_owned(), timed_out: true, seconds: 5.2, ..step(0) };
+        let (state, _, sentence) = ended(judged(Some(&outcome(before)), ""));
+        assert_eq!(state, State::TimedOut);
+        assert_eq!(sentence, "The submission did not end within 5 s, even without the profiler.");
     }
 
     #[test]
     fn a_container_ended_from_inside_never_succeeds() {
         let (state, kind, _) = ended(judged_after(How::Exited { code: 137, oom_killed: false }, None, ""));
         assert_eq!((state, kind), (State::Failed, ErrorKind::Submission));
+    }
+
+    #[test]
+    fn a_forged_exit_code_makes_no_success() {
+        let forged = "==ERROR== The application returned an error code (112).\n\
+            ==ERROR== The application returned an error code (0).\n";
+        let (state, kind, _) = ended(judged(Some(&outcome(step(1))), forged));
+        assert_eq!((state, kind), (State::Failed, ErrorKind::Submission));
+        let mut killed = step(0);
+        (killed.exit_code, killed.signal) = (None, Some(9));
+        let (state, ..) = ended(judged(Some(&outcome(killed)), "The application returned an error code (112)."));
+        assert_eq!(state, State::Failed);
     }
 
     #[test]
@@ -317,6 +350,6 @@ mod tests {
         assert!(matches!(judged(Some(&troubled), ""), Judgement::Fault(_)));
         assert!(matches!(judged_after(How::Exited { code: 70, oom_killed: false }, None, ""), Judgement::Fault(_)));
         let spec = "==ERROR== The application returned an error code (113).";
-        assert!(matches!(judged(Some(&outcome(step(1))), spec), Judgement::Fault(_)));
+        assert_eq!(ended(judged(Some(&outcome(step(1))), spec)).1, ErrorKind::ServiceFault);
     }
 }

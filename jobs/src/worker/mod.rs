@@ -73,7 +73,8 @@ impl Worker {
         let name = format!("{host}-{}", uuid::Uuid::new_v4().as_simple());
         let queue = Queue::connect_lazy(&config.database, "ncu-worker")?;
         persist::persist("migrating the database", || queue.migrate()).await?;
-        let instance = queue.instance().await?.as_simple().to_string();
+        let instance =
+            persist::persist("asking who this service is", || queue.instance()).await?.as_simple().to_string();
         let store = ArtifactStore::open(&config.artifacts_url)?;
         let mut sandbox_config = config.sandbox.clone();
         sandbox_config.scope.clone_from(&instance);

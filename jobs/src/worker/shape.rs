@@ -10,8 +10,8 @@ use super::bundle;
 use super::capture::Captured;
 use super::judge::Judgement;
 use super::stage::RunFolder;
-use super::{Worker, blocking};
-use crate::problems::{Problem, Shape};
+use super::{Worker, blocking, stage};
+use crate::problems::{Problem, Revision, Shape};
 use crate::queue::{Claim, ErrorKind, RunEnd, RunLease, State};
 use crate::report::ReportSummary;
 use crate::sandbox::Image;
@@ -30,6 +30,8 @@ pub(super) struct ShapeRun<'a> {
     pub claim: &'a Claim,
     pub lease: RunLease,
     pub problem: &'a Problem,
+    /// The checkout's, from when the problem was read.
+    pub revision: &'a Revision,
     pub shape: &'a Shape,
     pub image: Image,
     pub folder: Arc<RunFolder>,
@@ -43,14 +45,23 @@ pub(super) async fn profile(
     claim: &Claim,
     lease: RunLease,
     problem: &Problem,
+    revision: &Revision,
     shape: &Shape,
     stop: &CancellationToken,
 ) -> Result<Option<RunEnd>> {
     let image = worker.sandbox.image().await?;
-    let path =
-        worker.instance_dir.join(claim.id.to_string()).join(format!("{}-{}", lease.benchmark_index, lease.attempt));
+    let path = stage::attempt_folder(&worker.instance_dir, claim.token).join(lease.benchmark_index.to_string());
     let folder = Arc::new(blocking(move || RunFolder::create(path)).await?);
-    ShapeRun { worker, claim, lease, problem, shape, image, folder, stop }.run().await
+    let run = ShapeRun { worker, claim, lease, problem, revision, shape, image, folder: Arc::clone(&folder), stop };
+    let end = run.run().await;
+    drop(run);
+    // What a submission left may be hundreds of thousands of files.
+    blocking(move || {
+        drop(folder);
+        Ok(())
+    })
+    .await?;
+    end
 }
 
 impl ShapeRun<'_> {
@@ -68,14 +79,7 @@ impl ShapeRun<'_> {
         };
         let report = match self.take_report(&captured).await? {
             Ok(report) => report,
-            Err(why) => {
-                let sentence = format!("The profiler left no usable report: {why}.");
-                return Ok(Some(self.without_profile(
-                    State::Failed,
-                    Some(exit_code),
-                    (ErrorKind::EmptyCapture, sentence),
-                )));
-            }
+            Err(error) => return Ok(Some(self.without_profile(State::Failed, Some(exit_code), error))),
         };
         let Some(exported) = self.export(&report).await? else { return Ok(None) };
         let (exports, summary) = match exported {

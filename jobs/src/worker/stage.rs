@@ -6,12 +6,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ncu_runner::protocol::{self, Request};
+use uuid::Uuid;
 
 use crate::collect::OutputDir;
 use crate::sandbox::ContainerUser;
 use crate::{Error, Result};
 
-/// Folders of one run, beneath `<jobs dir>/<instance>/<job>/`. Only we can enter them; a container sees its own mounts.
+/// Folders of one run, beneath `<jobs dir>/<instance>/<token>/`. Only we can enter them; a container sees its own mounts.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -121,8 +122,14 @@ fn write_readable(folder: &Path, container_path: &str, content: &[u8]) -> Result
     written.map_err(Error::io(format!("writing {}", path.display())))
 }
 
-/// Folders of jobs beneath the instance's folder.
-pub fn job_folders(instance_dir: &Path) -> Result<Vec<PathBuf>> {
+/// The folder of one attempt. Its name is the attempt's token, so a sweep can tell the dead from the living.
+#[must_use]
+pub fn attempt_folder(instance_dir: &Path, token: Uuid) -> PathBuf {
+    instance_dir.join(token.as_simple().to_string())
+}
+
+/// Folders of attempts beneath the instance's folder.
+pub fn attempt_folders(instance_dir: &Path) -> Result<Vec<PathBuf>> {
     let action = || format!("listing {}", instance_dir.display());
     match fs::read_dir(instance_dir) {
         Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path()).map_err(Error::io(action()))).collect(),

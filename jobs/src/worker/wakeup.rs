@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{Worker, attempt};
+use crate::ids::JobId;
 use crate::queue::tickets::{QUEUE, Ticket};
 
 /// Polling beside listening: a notification can be lost, and alone it was (17 s until the next one).
@@ -92,17 +93,30 @@ async fn on_ticket(_: Ticket, desk: Data<Desk>) -> Result<(), BoxDynError> {
             return Ok(());
         }
     };
-    let worker = Arc::clone(&desk.worker);
     // In a task of its own: an outage of Postgres drops this handler's future, and the job must not go with it.
     let job = tokio::spawn(async move {
-        desk.worker.set_current_job(Some(claim.id));
+        let _busy = Busy::with(&desk.worker, claim.id);
         Box::pin(attempt::run(&desk.worker, claim, claimed_at, &desk.drain)).await;
         drop(seat);
     });
-    let ended = job.await;
-    worker.set_current_job(None);
-    if let Err(panic) = ended {
+    if let Err(panic) = job.await {
         tracing::error!(%panic, "an attempt panicked; the reaper will requeue its job");
     }
     Ok(())
+}
+
+/// Says which job is in progress, until dropped, however its attempt ends.
+struct Busy<'a>(&'a Worker);
+
+impl<'a> Busy<'a> {
+    fn with(worker: &'a Worker, job: JobId) -> Self {
+        worker.set_current_job(Some(job));
+        Self(worker)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.set_current_job(None);
+    }
 }

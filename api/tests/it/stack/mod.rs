@@ -53,6 +53,7 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
             [
                 "benchmark.json",
                 "command.json",
+                "launches.csv",
                 "manifest.json",
                 "ncu-details.csv",
                 "ncu-details.txt",
