@@ -25,7 +25,18 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # Runs a command as root: directly, or through sudo.
 as_root() {
-  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+  if [ "$(id -u)" = 0 ]; then "$@"; return; fi
+  command -v sudo >/dev/null || die "this needs root: install sudo and let this user use it, or run it as root"
+  sudo "$@"
+}
+
+# A user who has joined the group docker has it only in a new login. with_engine COMMAND... goes on without one: it starts
+# the command in the place of this script, with that group. Where the engine can be used already it does nothing.
+with_engine() {
+  docker info >/dev/null 2>&1 && return
+  [[ " $(id -nG) " != *" docker "* ]] && [[ " $(id -nG "$(id -un)") " = *" docker "* ]] && command -v sg >/dev/null \
+    || die "this user cannot use the container engine: run scripts/setup, log in anew, and try again"
+  exec sg docker -c "$(printf '%q ' "$@")"
 }
 
 # Installs the Debian packages that are missing; asks the package list only then.
