@@ -7,12 +7,36 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # that user may not be able to reach it there.
 run_dir=${NCU_SERVICE_RUN_DIR:-/tmp/ncu-service.$(id -u)/$(printf %s "$root" | cksum | cut -d' ' -f1)}
 
+# Makes run_dir, and refuses one that somebody else made under that name: names in /tmp can be foreseen.
+make_run_dir() {
+  if [ -z "${NCU_SERVICE_RUN_DIR:-}" ]; then own_folder "$(dirname "$run_dir")"; fi
+  own_folder "$run_dir"
+}
+own_folder() {
+  mkdir -p -m 755 "$1" 2>/dev/null || true
+  [ "$(stat -c '%u %F' "$1" 2>/dev/null)" = "$(id -u) directory" ] \
+    || die "$1 is no folder of this user: remove it, or let NCU_SERVICE_RUN_DIR name another"
+  # Nobody else may write in it; Postgres, as another user, must pass through it.
+  chmod 755 "$1"
+}
+
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # Runs a command as root: directly, or through sudo.
 as_root() {
-  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+  if [ "$(id -u)" = 0 ]; then "$@"; return; fi
+  command -v sudo >/dev/null || die "this needs root: install sudo and let this user use it, or run it as root"
+  sudo "$@"
+}
+
+# A user who has joined the group docker has it only in a new login. with_engine COMMAND... goes on without one: it starts
+# the command in the place of this script, with that group. Where the engine can be used already it does nothing.
+with_engine() {
+  docker info >/dev/null 2>&1 && return
+  [[ " $(id -nG) " != *" docker "* ]] && [[ " $(id -nG "$(id -un)") " = *" docker "* ]] && command -v sg >/dev/null \
+    || die "this user cannot use the container engine: run scripts/setup, log in anew, and try again"
+  exec sg docker -c "$(printf '%q ' "$@")"
 }
 
 # Installs the Debian packages that are missing; asks the package list only then.
