@@ -135,9 +135,12 @@ fn of_capture(evidence: &Evidence, capture: &Step, oom_killed: bool) -> Judgemen
             }),
         },
         code if oom_killed => memory_limit(evidence, code.or(capture.exit_code)),
-        Some(BAD_SPEC) => {
-            Judgement::Fault(format!("the evaluator cannot read the shape: {}", submission_error(output)))
-        }
+        // Trying again would not change it.
+        Some(code @ BAD_SPEC) => failed(
+            ErrorKind::ServiceFault,
+            Some(code),
+            "The problem's evaluator cannot read this shape; tell the operator.".to_owned(),
+        ),
         code => match HOST_TROUBLE.iter().find(|(needle, _)| output.contains(needle)) {
             Some((found, advice)) => Judgement::Fault(format!("{found}: {advice}")),
             None => failed(ErrorKind::Submission, code.or(capture.exit_code), crash(capture, output)),
