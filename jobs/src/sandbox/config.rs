@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::gpu::GpuAccess;
 use super::mounts::HostMount;
+use super::seccomp::Seccomp;
 use crate::collect::UsageLimits;
 use crate::config::{ConfigError, Reader, absolute_path, bytes, count, text};
 
@@ -36,6 +37,8 @@ pub struct SandboxConfig {
     pub environment: Vec<String>,
     /// Who runs in a container.
     pub user: ContainerUser,
+    /// Which system calls a container may make.
+    pub seccomp: Seccomp,
     /// How much a container may take.
     pub limits: ContainerLimits,
     /// Tells the containers of two services on one engine apart. No setting: the worker fills in the service's identity.
@@ -99,6 +102,13 @@ impl SandboxConfig {
                     str::parse,
                 )?
                 .unwrap_or_default(),
+            seccomp: reader.or_default(
+                "NCU_SERVICE_SECCOMP",
+                "builtin",
+                "system calls of a container: builtin (a list of ours), default (the container engine's), or the absolute \
+                 path of a seccomp profile in the engine's format",
+                Seccomp::parse,
+            )?,
             limits: ContainerLimits::read(reader)?,
             scope: String::new(),
         })

@@ -29,8 +29,10 @@ fn restrictions(config: &SandboxConfig, spec: &ContainerSpec<'_>, host_cpus: u32
         // No privilege of root's, whoever it manages to become.
         cap_drop: Some(vec!["ALL".to_owned()]),
         privileged: Some(false),
-        // A setuid program gains nothing. Naming no other option keeps the engine's seccomp filter and AppArmor profile.
-        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        // A setuid program gains nothing; only listed system calls. The engine's AppArmor profile stays, since none is named.
+        security_opt: Some(
+            ["no-new-privileges:true".to_owned()].into_iter().chain(config.seccomp.security_option()).collect(),
+        ),
         // Nothing of the image can be changed.
         readonly_rootfs: Some(true),
         // Inputs and host folders read-only; /out the only mount to write.
