@@ -206,12 +206,14 @@ pub struct ContainerLimits {
     pub shm_bytes: u64,
     /// Size of any one file, and of everything in `/out` together.
     pub output_bytes: u64,
+    /// What must stay free on the disk of `/out`; a container that runs when less is left is ended.
+    pub free_bytes: u64,
 }
 
 impl ContainerLimits {
     /// What the output folder may hold. Our own programs write a dozen files there.
     pub(super) fn output(&self) -> UsageLimits {
-        UsageLimits { entries: 10_000, depth: 32, bytes: self.output_bytes }
+        UsageLimits { entries: 10_000, depth: 32, bytes: self.output_bytes, free_bytes: self.free_bytes }
     }
 
     fn read(reader: &mut Reader) -> Result<Self, ConfigError> {
@@ -250,6 +252,12 @@ impl ContainerLimits {
                 "NCU_SERVICE_CONTAINER_OUTPUT",
                 "2g",
                 "what a container may write to disk in bytes: the largest file, and all of them together",
+                bytes,
+            )?,
+            free_bytes: reader.or_default(
+                "NCU_SERVICE_CONTAINER_FREE_DISK",
+                "1g",
+                "what must stay free on the disk of the jobs folder in bytes; a container that runs when less is left is ended",
                 bytes,
             )?,
         })
