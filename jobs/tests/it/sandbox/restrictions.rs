@@ -355,5 +355,5 @@ async fn the_environment_holds_nothing_of_the_workers() {
     let seen = Bench::new().await.python("import os; print(*sorted(os.environ), sep='\\n')").await;
     // LC_CTYPE is set by Python itself.
     let names: Vec<&str> = seen.lines().filter(|name| *name != "LC_CTYPE").collect();
-    assert_eq!(names, ["HOME", "HOSTNAME", "PATH", "TMPDIR"]);
+    assert_eq!(names, ["HOME", "HOSTNAME", "NVIDIA_VISIBLE_DEVICES", "PATH", "TMPDIR"]);
 }
