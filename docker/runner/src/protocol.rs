@@ -237,4 +237,8 @@ pub struct StreamStats {
     pub bytes_seen: u64,
     /// Bytes that are in the file, without the line that marks a cut and without what ncu prints ahead of an export.
     pub bytes_kept: u64,
+    /// Where the capture's part of the file begins, in bytes from the file's start: all before it, a line that looks like a
+    /// marker included, is of the time before the capture. Where the part's own beginning is cut out, it is the first byte
+    /// after the line that marks the cut. `None` before a capture has begun, and for streams that hold nothing else.
+    pub capture_offset: Option<u64>,
 }
