@@ -50,8 +50,6 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     outcome.ncu_version = probe::ncu_version(ncu, layout, &environment)?;
     let python = probe::python(layout, &environment)?;
     outcome.versions = python.versions;
-    let report = layout.out.join(protocol::REPORT_FILE);
-    files::fresh_dir(report.parent().unwrap_or(&layout.out))?;
     let evaluator = ["python3", &request.main, "profile", assemble::CASES_FILE].map(str::to_owned);
 
     let trace = overview(request, layout, &environment, &evaluator, &python.packages, outcome, streams)?;
@@ -63,9 +61,12 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     let (options, choice) = selection::choose(request.selection, filtered, &trace);
     outcome.choice = Some(choice);
 
-    // What ran before could have changed the evaluator.
+    // What ran before could have changed the evaluator, and could have left a report of its own.
     assemble::work_dir(request, layout)?;
+    let report = layout.out.join(protocol::REPORT_FILE);
+    files::fresh_dir(report.parent().unwrap_or(&layout.out))?;
     streams.mark(&format!("capture: {ncu} … {}", evaluator.join(" ")));
+    streams.begin_capture();
     let argv = [request.ncu.as_slice(), &options, &evaluator].concat();
     let limit = Duration::from_secs(request.capture_timeout_secs);
     let env = [environment.for_next_step()?, &[profiling()]].concat();
@@ -109,6 +110,11 @@ impl Streams {
     fn mark(&mut self, text: &str) {
         self.stdout.mark(text);
         self.stderr.mark(text);
+    }
+
+    fn begin_capture(&mut self) {
+        self.stdout.begin_capture();
+        self.stderr.begin_capture();
     }
 
     fn write(&self, out: &Path, outcome: &mut Outcome) -> Result<()> {

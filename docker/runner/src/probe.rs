@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ncu_runner::protocol;
+
 use crate::environment::Environment;
 use crate::layout::Layout;
 use crate::step::{self, Sinks, Spec};
 use crate::streams::CappedStream;
 use crate::trouble::Result;
 
-/// Each probe answers in a fraction of a second; a cold disk may take longer.
-const PROBE_LIMIT: Duration = Duration::from_secs(20);
 /// Kept of a probe's output.
 const MAX_PROBE_BYTES: u64 = 64 * 1024;
 /// The counter of memory kills: cgroup v2, then v1.
@@ -94,7 +94,8 @@ fn output_of(argv: &[&str], layout: &Layout, environment: &Environment) -> Resul
     let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
     let (mut stdout, mut stderr) = (CappedStream::new(MAX_PROBE_BYTES), CappedStream::new(MAX_PROBE_BYTES));
     let env = environment.for_next_step()?;
-    let spec = Spec { name: "probe", argv: &argv, dir: &layout.tmp, env, limit: PROBE_LIMIT };
+    let spec =
+        Spec { name: "probe", argv: &argv, dir: &layout.tmp, env, limit: Duration::from_secs(protocol::PROBE_SECS) };
     step::run(&spec, Sinks { stdout: &mut stdout, stderr: &mut stderr, popcorn: None })?;
     Ok(stdout.text())
 }

@@ -3,12 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ncu_runner::protocol::KILL_SECS;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
 
 use crate::trouble::{Result, Trouble};
 
-/// How long killed processes may take to be gone: one inside a driver call ends late.
-const KILL_LIMIT: Duration = Duration::from_secs(20);
 /// Pause between two looks at processes that are about to be gone.
 const KILL_TICK: Duration = Duration::from_millis(5);
 
@@ -40,7 +39,7 @@ pub fn reap(wanted: Pid) -> Reaped {
 /// As PID 1 that is every other process in the container, so that nothing of a submission is alive afterwards. Elsewhere
 /// (in tests) it is the step's process group and nothing more.
 pub fn end_step(leader: Pid) -> Result<Option<WaitStatus>> {
-    let deadline = Instant::now() + KILL_LIMIT;
+    let deadline = Instant::now() + Duration::from_secs(KILL_SECS);
     let mut status = None;
     loop {
         // kill(-1) spares the caller and reaches all others in one go, so no fork can slip through.
@@ -53,7 +52,7 @@ pub fn end_step(leader: Pid) -> Result<Option<WaitStatus>> {
             return Ok(status);
         }
         if Instant::now() >= deadline {
-            return Err(Trouble::new(format!("a killed process was still there after {} s", KILL_LIMIT.as_secs())));
+            return Err(Trouble::new(format!("a killed process was still there after {KILL_SECS} s")));
         }
         thread::sleep(KILL_TICK);
     }

@@ -37,6 +37,16 @@ pub const DETAILS_CSV_FILE: &str = "ncu-details.csv";
 /// Where the evaluator's folder is assembled: on the container's tmpfs.
 pub const WORK_DIR: &str = "/tmp/work";
 
+/// Longest time that the runner gives a probe for versions, in seconds. A probe answers in a fraction of a second; a cold
+/// disk may take longer.
+pub const PROBE_SECS: u64 = 20;
+/// How long killed processes may take to be gone, in seconds: one inside a driver call ends late.
+pub const KILL_SECS: u64 = 20;
+/// What the runner may take beyond the limits of its steps, in seconds: two probes and their ends, the ends of two steps,
+/// and as much as one end for its start and for copying and writing files. Whoever ends the container earlier loses an
+/// outcome that tells why.
+pub const GRACE_SECS: u64 = 2 * (PROBE_SECS + KILL_SECS) + 2 * KILL_SECS + 20;
+
 /// What one container has to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "task", rename_all = "snake_case", deny_unknown_fields)]
@@ -227,4 +237,8 @@ pub struct StreamStats {
     pub bytes_seen: u64,
     /// Bytes that are in the file, without the line that marks a cut and without what ncu prints ahead of an export.
     pub bytes_kept: u64,
+    /// Where the capture's part of the file begins, in bytes from the file's start: all before it, a line that looks like a
+    /// marker included, is of the time before the capture. Where the part's own beginning is cut out, it is the first byte
+    /// after the line that marks the cut. `None` before a capture has begun, and for streams that hold nothing else.
+    pub capture_offset: Option<u64>,
 }

@@ -17,6 +17,8 @@ pub struct CappedStream {
     tail: VecDeque<u8>,
     tail_max: usize,
     seen: u64,
+    /// How much had been seen when the capture began.
+    before_capture: Option<u64>,
 }
 
 impl CappedStream {
@@ -24,7 +26,14 @@ impl CappedStream {
     pub fn new(max_bytes: u64) -> Self {
         let max = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let tail_max = max / 4;
-        Self { head: Vec::new(), head_max: max - tail_max, tail: VecDeque::new(), tail_max, seen: 0 }
+        Self {
+            head: Vec::new(),
+            head_max: max - tail_max,
+            tail: VecDeque::new(),
+            tail_max,
+            seen: 0,
+            before_capture: None,
+        }
     }
 
     /// Adds a line of the runner's own, which starts a step's output.
@@ -34,9 +43,36 @@ impl CappedStream {
         self.push(format!("{line_break}---- ncu-runner: {text} ----\n").as_bytes());
     }
 
-    /// How much was written and how much is kept.
+    /// Notes that what comes now is the capture's.
+    pub fn begin_capture(&mut self) {
+        self.before_capture = Some(self.seen);
+    }
+
+    /// How much was written, how much is kept, and where in it the capture begins.
     pub fn stats(&self) -> StreamStats {
-        StreamStats { bytes_seen: self.seen, bytes_kept: (self.head.len() + self.tail.len()) as u64 }
+        StreamStats { bytes_seen: self.seen, bytes_kept: self.kept(), capture_offset: self.capture_offset() }
+    }
+
+    fn kept(&self) -> u64 {
+        (self.head.len() + self.tail.len()) as u64
+    }
+
+    /// The line where something is left out.
+    fn cut(&self) -> Option<String> {
+        let left_out = self.seen - self.kept();
+        (left_out > 0).then(|| format!("\n---- ncu-runner: {left_out} bytes are left out here ----\n"))
+    }
+
+    fn capture_offset(&self) -> Option<u64> {
+        let before = self.before_capture?;
+        let head = self.head.len() as u64;
+        Some(match self.cut() {
+            Some(cut) if before >= head => {
+                let before_tail = self.seen - self.tail.len() as u64;
+                head + cut.len() as u64 + before.saturating_sub(before_tail)
+            }
+            _ => before,
+        })
     }
 
     /// What is kept, as UTF-8 or not.
@@ -46,12 +82,8 @@ impl CappedStream {
 
     /// Writes what is kept, with one line where something is left out.
     pub fn write_to(&self, file: &mut impl Write) -> io::Result<()> {
-        let stats = self.stats();
-        let left_out = stats.bytes_seen - stats.bytes_kept;
         file.write_all(&self.head)?;
-        if left_out > 0 {
-            write!(file, "\n---- ncu-runner: {left_out} bytes are left out here ----\n")?;
-        }
+        file.write_all(self.cut().unwrap_or_default().as_bytes())?;
         let (first, second) = self.tail.as_slices();
         file.write_all(first)?;
         file.write_all(second)
@@ -175,7 +207,7 @@ mod tests {
         stream.write_all(b"abcde").unwrap();
         stream.write_all(b"fgh").unwrap();
         assert_eq!(written(&stream), "abcdefgh");
-        assert_eq!(stream.stats(), StreamStats { bytes_seen: 8, bytes_kept: 8 });
+        assert_eq!(stream.stats(), StreamStats { bytes_seen: 8, bytes_kept: 8, capture_offset: None });
     }
 
     #[test]
@@ -186,7 +218,7 @@ mod tests {
                 stream.write_all(piece).unwrap();
             }
             assert_eq!(written(&stream), "abcdef\n---- ncu-runner: 18 bytes are left out here ----\nyz", "{pieces}");
-            assert_eq!(stream.stats(), StreamStats { bytes_seen: 26, bytes_kept: 8 });
+            assert_eq!(stream.stats(), StreamStats { bytes_seen: 26, bytes_kept: 8, capture_offset: None });
         }
     }
 
@@ -196,7 +228,7 @@ mod tests {
         for _ in 0..8192 {
             stream.write_all(&[b'x'; 8192]).unwrap();
         }
-        assert_eq!(stream.stats(), StreamStats { bytes_seen: 64 << 20, bytes_kept: 4096 });
+        assert_eq!(stream.stats(), StreamStats { bytes_seen: 64 << 20, bytes_kept: 4096, capture_offset: None });
         assert!(stream.head.capacity() + stream.tail.capacity() <= 4 * 4096);
     }
 
@@ -207,6 +239,29 @@ mod tests {
         stream.write_all(b"no end of line").unwrap();
         stream.mark("capture");
         assert_eq!(written(&stream), "---- ncu-runner: warm-up ----\nno end of line\n---- ncu-runner: capture ----\n");
+    }
+
+    #[test]
+    fn the_captures_part_is_found_in_what_is_kept() {
+        // Of a limit of 8 bytes, 6 are the head's and 2 the tail's.
+        for (before, capture, expected) in [
+            ("", "CD", "CD"),
+            ("abc", "", ""),
+            ("abc", "CD", "CD"),
+            ("abcdefg", "C", "C"),
+            ("abc", "CDEFGHIJ", "CDE\n---- ncu-runner: 3 bytes are left out here ----\nIJ"),
+            ("abcdef", "CDEFGH", "GH"),
+            ("abcdefghijkl", "CDEF", "EF"),
+            ("abcdefghijkl", "C", "C"),
+            ("abcdefghijkl", "", ""),
+        ] {
+            let mut stream = CappedStream::new(8);
+            stream.write_all(before.as_bytes()).unwrap();
+            stream.begin_capture();
+            stream.write_all(capture.as_bytes()).unwrap();
+            let offset = usize::try_from(stream.stats().capture_offset.unwrap()).unwrap();
+            assert_eq!(&written(&stream)[offset..], expected, "{before} {capture}");
+        }
     }
 
     fn exported(pieces: &[&str], max_bytes: u64) -> (String, io::Result<()>) {

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkdirat, mkfifoat, openat};
 
 use super::*;
 
-const LIMITS: UsageLimits = UsageLimits { entries: 1_000, depth: 8, bytes: 1 << 20 };
+const LIMITS: UsageLimits = UsageLimits { entries: 1_000, depth: 8, bytes: 1 << 20, free_bytes: 0 };
 
 /// A private folder with an output folder in it.
 struct Fixture {
@@ -179,6 +179,25 @@ fn usage_counts_what_is_there() {
     symlink("/usr", it.path("link")).unwrap();
     let usage = it.out.usage(LIMITS).unwrap();
     assert_eq!(usage, Usage { entries: 4, bytes: 4 + 5 + 4, exceeded: None });
+}
+
+#[test]
+fn space_taken_by_a_file_without_a_name_is_seen() {
+    let it = Fixture::new();
+    let free = || {
+        let disk = rustix::fs::fstatvfs(it.out.root()).unwrap();
+        disk.f_bavail * disk.f_frsize
+    };
+    // Much, so that what other programs on this disk write meanwhile does not matter.
+    let taken: u64 = 256 << 20;
+    let limits = UsageLimits { free_bytes: free().checked_sub(taken / 2).unwrap(), ..LIMITS };
+    assert_eq!(it.out.usage(limits).unwrap().exceeded, None);
+
+    let file = File::create(it.path("x")).unwrap();
+    fs::remove_file(it.path("x")).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, taken).unwrap();
+    assert_eq!(it.out.usage(limits).unwrap(), Usage { exceeded: Some(Exceeded::Space), ..Usage::default() });
+    drop(file);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How much an output folder holds, found without ever doing more work than the limits allow.
 
-use rustix::fs::{AtFlags, Dir, FileType, statat};
+use rustix::fs::{AtFlags, Dir, FileType, fstatvfs, statat};
 use rustix::io::Errno;
 
 use super::CollectError;
@@ -15,6 +15,8 @@ pub struct UsageLimits {
     pub depth: usize,
     /// Bytes of all files together, holes included.
     pub bytes: u64,
+    /// Bytes that must stay free on the folder's file system. A file without a name counts nowhere else.
+    pub free_bytes: u64,
 }
 
 /// What an output folder holds, as far as it was looked at.
@@ -37,6 +39,8 @@ pub enum Exceeded {
     Depth,
     /// Too many bytes.
     Bytes,
+    /// Too little space left on the file system, whoever took it.
+    Space,
 }
 
 impl OutputDir {
@@ -44,6 +48,11 @@ impl OutputDir {
     /// to this user, so that it could hide anything, is [`CollectError::Unreadable`].
     pub fn usage(&self, limits: UsageLimits) -> Result<Usage, CollectError> {
         let mut usage = Usage::default();
+        let disk = fstatvfs(self.root())?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < limits.free_bytes {
+            usage.exceeded = Some(Exceeded::Space);
+            return Ok(usage);
+        }
         // One handle for each level, so at most as many as the limit allows.
         let mut levels = vec![Dir::read_from(self.root())?];
         while let Some(level) = levels.last_mut() {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use super::gpu::GpuAccess;
 use super::mounts::HostMount;
+use super::seccomp::Seccomp;
 use crate::collect::UsageLimits;
 use crate::config::{ConfigError, Reader, absolute_path, bytes, count, text};
 
@@ -36,6 +37,8 @@ pub struct SandboxConfig {
     pub environment: Vec<String>,
     /// Who runs in a container.
     pub user: ContainerUser,
+    /// Which system calls a container may make.
+    pub seccomp: Seccomp,
     /// How much a container may take.
     pub limits: ContainerLimits,
     /// Tells the containers of two services on one engine apart. No setting: the worker fills in the service's identity.
@@ -99,6 +102,13 @@ impl SandboxConfig {
                     str::parse,
                 )?
                 .unwrap_or_default(),
+            seccomp: reader.or_default(
+                "NCU_SERVICE_SECCOMP",
+                "builtin",
+                "system calls of a container: builtin (a list of ours), default (the container engine's), or the absolute \
+                 path of a seccomp profile in the engine's format",
+                Seccomp::parse,
+            )?,
             limits: ContainerLimits::read(reader)?,
             scope: String::new(),
         })
@@ -196,12 +206,14 @@ pub struct ContainerLimits {
     pub shm_bytes: u64,
     /// Size of any one file, and of everything in `/out` together.
     pub output_bytes: u64,
+    /// What must stay free on the disk of `/out`; a container that runs when less is left is ended.
+    pub free_bytes: u64,
 }
 
 impl ContainerLimits {
     /// What the output folder may hold. Our own programs write a dozen files there.
     pub(super) fn output(&self) -> UsageLimits {
-        UsageLimits { entries: 10_000, depth: 32, bytes: self.output_bytes }
+        UsageLimits { entries: 10_000, depth: 32, bytes: self.output_bytes, free_bytes: self.free_bytes }
     }
 
     fn read(reader: &mut Reader) -> Result<Self, ConfigError> {
@@ -240,6 +252,12 @@ impl ContainerLimits {
                 "NCU_SERVICE_CONTAINER_OUTPUT",
                 "2g",
                 "what a container may write to disk in bytes: the largest file, and all of them together",
+                bytes,
+            )?,
+            free_bytes: reader.or_default(
+                "NCU_SERVICE_CONTAINER_FREE_DISK",
+                "1g",
+                "what must stay free on the disk of the jobs folder in bytes; a container that runs when less is left is ended",
                 bytes,
             )?,
         })

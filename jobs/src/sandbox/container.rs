@@ -37,8 +37,8 @@ pub enum How {
     },
     /// It was killed at its time limit.
     TimedOut,
-    /// Its output went past a limit, in bytes, in files or in depth of folders, or hides from being measured. It was
-    /// killed if it still ran.
+    /// Its output went past a limit, in bytes, in files or in depth of folders, hides from being measured, or left too
+    /// little space on the disk. It was killed if it still ran.
     OutputLimit,
     /// It was killed because the job was cancelled or the worker stops.
     Cancelled,

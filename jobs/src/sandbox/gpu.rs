@@ -94,6 +94,16 @@ impl GpuAccess {
             .collect()
     }
 
+    /// What keeps the NVIDIA runtime, where it is the engine's default, from giving a container the GPUs that a variable
+    /// of its image asks for.
+    pub(super) fn withheld(&self) -> Option<&'static str> {
+        match self {
+            // The engine sets the variable itself.
+            Self::All | Self::Devices(_) => None,
+            Self::Cdi(_) | Self::Nodes { .. } | Self::None => Some("NVIDIA_VISIBLE_DEVICES=void"),
+        }
+    }
+
     /// The driver's folder, where a plain mount brings it.
     pub(super) fn driver(&self) -> Option<&Path> {
         match self {

@@ -12,6 +12,7 @@ mod engine;
 mod gpu;
 mod mounts;
 mod restrictions;
+mod seccomp;
 mod spec;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ pub use config::{ContainerLimits, ContainerUser, SandboxConfig};
 pub use container::{Ended, How};
 pub use gpu::GpuAccess;
 pub use mounts::HostMount;
+pub use seccomp::Seccomp;
 pub use spec::{ContainerSpec, Inputs, Labels};
 
 use crate::Result;

@@ -29,8 +29,10 @@ fn restrictions(config: &SandboxConfig, spec: &ContainerSpec<'_>, host_cpus: u32
         // No privilege of root's, whoever it manages to become.
         cap_drop: Some(vec!["ALL".to_owned()]),
         privileged: Some(false),
-        // A setuid program gains nothing. Naming no other option keeps the engine's seccomp filter and AppArmor profile.
-        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        // A setuid program gains nothing; only listed system calls. The engine's AppArmor profile stays, since none is named.
+        security_opt: Some(
+            ["no-new-privileges:true".to_owned()].into_iter().chain(config.seccomp.security_option()).collect(),
+        ),
         // Nothing of the image can be changed.
         readonly_rootfs: Some(true),
         // Inputs and host folders read-only; /out the only mount to write.
@@ -131,6 +133,7 @@ fn gpus<'a>(config: &'a SandboxConfig, spec: &ContainerSpec<'_>) -> &'a GpuAcces
 fn environment(config: &SandboxConfig, gpus: &GpuAccess) -> Vec<String> {
     let mut environment = vec!["HOME=/tmp".to_owned(), "TMPDIR=/tmp".to_owned()];
     environment.extend_from_slice(&config.environment);
+    environment.extend(gpus.withheld().map(str::to_owned));
     if let Some(driver) = gpus.driver() {
         let driver = driver.display();
         environment.push(format!("LD_LIBRARY_PATH={driver}/lib64:{driver}/lib"));
@@ -145,4 +148,29 @@ fn ulimit(name: &str, value: u64) -> ResourcesUlimits {
 /// Settings are checked to fit when they are read.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Reader;
+
+    #[test]
+    fn an_image_that_asks_for_every_gpu_gets_none_of_them_by_its_variable() {
+        let image_env = [("NCU_SERVICE_WORKER_ENV", "NVIDIA_VISIBLE_DEVICES=all")];
+        let config = SandboxConfig::read(&mut Reader::from_pairs(image_env)).unwrap();
+        let last_word = |gpus: &str| {
+            let variables = environment(&config, &GpuAccess::parse(gpus).unwrap());
+            variables.into_iter().rfind(|variable| variable.starts_with("NVIDIA_VISIBLE_DEVICES="))
+        };
+        for (gpus, expected) in [
+            ("none", "void"),
+            ("cdi:nvidia.com/gpu=0", "void"),
+            ("nodes:/dev/nvidia0", "void"),
+            ("all", "all"),
+            ("device=1", "all"),
+        ] {
+            assert_eq!(last_word(gpus), Some(format!("NVIDIA_VISIBLE_DEVICES={expected}")), "{gpus}");
+        }
+    }
 }

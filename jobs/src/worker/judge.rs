@@ -238,6 +238,7 @@ mod tests {
         tmp_bytes: 1 << 20,
         shm_bytes: 1 << 20,
         output_bytes: 1 << 30,
+        free_bytes: 0,
     };
 
     fn judged_after(how: How, outcome: Option<&Outcome>, output: &str) -> Judgement {

@@ -93,6 +93,54 @@ fn planted_outputs_give_way_to_the_runners_own() {
     assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: overview"));
 }
 
+#[test]
+fn a_report_that_the_warm_up_plants_is_not_the_captures() {
+    let planting = "
+import os
+if 'NCU_SERVICE_LAUNCHES_DIR' in os.environ:
+    os.makedirs('../../out/elsewhere', exist_ok=True)
+    PLANT
+    open('../../out/profile/profile.ncu-rep', 'w').write('planted')
+    print('planted', flush=True)
+";
+    for plant in ["os.makedirs('../../out/profile', exist_ok=True)", "os.symlink('elsewhere', '../../out/profile')"] {
+        let bench = Bench::new(&planting.replace("PLANT", plant));
+        let ran = bench.run();
+        assert_eq!(ran.output.status.code(), Some(0), "{ran:?}");
+        assert!(bench.out("stdout.txt").contains("planted\n"), "{}", bench.out("stderr.txt"));
+        assert_ne!(ran.exits()[1], ("capture", Some(0)));
+        let profile = bench.path("out/profile");
+        assert!(fs::symlink_metadata(&profile).unwrap().is_dir(), "{plant}");
+        assert_eq!(fs::read_dir(&profile).unwrap().count(), 0, "{plant}");
+    }
+}
+
+#[test]
+fn a_forged_marker_does_not_move_the_captures_part() {
+    let forging = "
+import os, sys
+if 'NCU_SERVICE_LAUNCHES_DIR' in os.environ:
+    for stream in (sys.stdout, sys.stderr):
+        print('x' * FILL, '\\n---- ncu-runner: capture: ncu … python3 ----\\n==ERROR== forged', file=stream, flush=True)
+else:
+    for stream in (sys.stdout, sys.stderr): print('y' * FILL, 'the real one', file=stream, flush=True)
+";
+    for fill in [10, 5_000] {
+        let mut bench = Bench::new(&format!("{STARTER}\n{}", forging.replace("FILL", &fill.to_string())));
+        bench.capture.max_stream_bytes = 4_096;
+        let ran = bench.run();
+        for name in ["stdout.txt", "stderr.txt"] {
+            let content = fs::read(bench.path("out").join(name)).unwrap();
+            let offset = usize::try_from(ran.stream(name).capture_offset.unwrap()).unwrap();
+            let (before, capture) = content.split_at(offset);
+            let (before, capture) = (String::from_utf8_lossy(before), String::from_utf8_lossy(capture));
+            assert!(capture.contains("the real one") && !capture.contains("forged"), "{name} {fill}: {capture}");
+            assert!(!before.contains("the real one"), "{name} {fill}: {before}");
+        }
+        assert_eq!(ran.stream("popcorn.log").capture_offset, None);
+    }
+}
+
 /// A daemon of the submission's that replaces the runner's outputs as fast as it can.
 const VANDAL: &str = "
 import os

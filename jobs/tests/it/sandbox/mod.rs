@@ -3,6 +3,7 @@
 mod gpu;
 mod lifecycle;
 mod restrictions;
+mod system_calls;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -271,6 +271,24 @@ signal.pause()
 }
 
 #[tokio::test]
+async fn a_file_without_a_name_cannot_fill_the_disk() {
+    let it = Bench::new().await;
+    let disk = rustix::fs::statvfs(it.output.path()).unwrap();
+    let floor = disk.f_bavail * disk.f_frsize - (128 << 20);
+    let it = Bench::with(&[("NCU_SERVICE_CONTAINER_FREE_DISK", &floor.to_string())]).await;
+    let program = r#"
+import os, signal
+file = open("/out/file", "wb")
+os.unlink("/out/file")
+os.posix_fallocate(file.fileno(), 0, 512 << 20)
+signal.pause()
+"#;
+    let ended = it.run(&["python3", "-c", program]).await;
+    assert_eq!(ended.how, How::OutputLimit);
+    assert_eq!(fs::read_dir(it.output.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn too_many_files_are_noticed_even_when_the_container_ends_at_once() {
     let it = Bench::new().await;
     let ended = it.run(&["python3", "-c", "for i in range(20_000): open(f'/out/{i}', 'w')"]).await;
@@ -337,5 +355,5 @@ async fn the_environment_holds_nothing_of_the_workers() {
     let seen = Bench::new().await.python("import os; print(*sorted(os.environ), sep='\\n')").await;
     // LC_CTYPE is set by Python itself.
     let names: Vec<&str> = seen.lines().filter(|name| *name != "LC_CTYPE").collect();
-    assert_eq!(names, ["HOME", "HOSTNAME", "PATH", "TMPDIR"]);
+    assert_eq!(names, ["HOME", "HOSTNAME", "NVIDIA_VISIBLE_DEVICES", "PATH", "TMPDIR"]);
 }
