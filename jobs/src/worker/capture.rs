@@ -107,17 +107,26 @@ impl ShapeRun<'_> {
 impl Captured {
     /// What a verdict is made from.
     pub(super) fn evidence(&self, run: &ShapeRun<'_>) -> Evidence {
-        // The capture's own words come last, so that they win over the overview's.
-        let output = [&self.stdout[..], b"\n", &self.stderr[..]].concat();
+        let (early_out, output) = self.split(&self.stdout, protocol::STDOUT_FILE);
+        let (early_err, errors) = self.split(&self.stderr, protocol::STDERR_FILE);
+        let text = |first: &[u8], second: &[u8]| String::from_utf8_lossy(&[first, b"\n", second].concat()).into_owned();
         Evidence {
             how: self.ended.how,
             limits: run.worker.config.sandbox.limits,
             capture_limit_secs: run.capture_limit().as_secs(),
             outcome: self.outcome.clone(),
-            output: String::from_utf8_lossy(&output).into_owned(),
+            output: text(output, errors),
+            earlier_output: text(early_out, early_err),
             popcorn_log: String::from_utf8_lossy(&self.popcorn_log).into_owned(),
             kernel_name: run.command().kernel_name,
         }
+    }
+
+    /// A stream before the capture's own step, and from there on: what came before cannot speak for it.
+    fn split<'a>(&self, stream: &'a [u8], name: &str) -> (&'a [u8], &'a [u8]) {
+        let stats = self.outcome.as_ref().and_then(|outcome| outcome.streams.get(name));
+        let offset = stats.and_then(|stats| usize::try_from(stats.capture_offset?).ok()).unwrap_or(stream.len());
+        stream.split_at(offset.min(stream.len()))
     }
 }
 

@@ -13,19 +13,19 @@ pub fn evaluator_error(popcorn_log: &str) -> String {
 }
 
 /// The submission's own error: the compiler's lines of a failed build, or else the last exception of a traceback, or else
-/// the last line.
+/// the last line. `None` where nothing was printed.
 #[must_use]
-pub fn submission_error(output: &str) -> String {
+pub fn submission_error(output: &str) -> Option<String> {
     let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty() && !is_our_tools(line));
     let mut compiler: Vec<&str> = lines().filter(|line| is_compiler_error(line)).collect();
     compiler.dedup();
     if !compiler.is_empty() {
-        return quoted(&compiler[..compiler.len().min(MAX_COMPILER_LINES)].join("; "));
+        return Some(quoted(&compiler[..compiler.len().min(MAX_COMPILER_LINES)].join("; ")));
     }
     let exception = lines().rfind(|line| is_exception(line));
     // A kernel that faults under ncu can end the program without a word of its own.
     let profiler = || output.lines().filter_map(|line| line.strip_prefix("==ERROR== ")).next_back();
-    quoted(exception.or_else(|| lines().next_back()).or_else(profiler).unwrap_or("it printed nothing"))
+    exception.or_else(|| lines().next_back()).or_else(profiler).map(quoted)
 }
 
 /// `file.cu(12): error: …` of nvcc, `file.cpp:3:7: error: …` of gcc, `error:`-lines of ptxas and ld.
@@ -74,7 +74,7 @@ mod tests {
             /tmp/ext/main.cpp:3:7: error: expected ';'\n\
             ninja: build stopped: subcommand failed.\nRuntimeError: Error building extension 'ext'\n";
         assert_eq!(
-            submission_error(output),
+            submission_error(output).unwrap(),
             "/tmp/ext/main.cu(7): error: identifier \"foo\" is undefined; /tmp/ext/main.cpp:3:7: error: expected ';'"
         );
     }
@@ -83,20 +83,20 @@ mod tests {
     fn the_last_exception_is_quoted_rather_than_the_profilers_lines() {
         let output = "Traceback:\nValueError: first\n\nTraceback:\n  x\ntorch.AcceleratorError: CUDA error: an illegal memory access\n\
             Search for it\n==ERROR== The application returned an error code (1).\n";
-        assert_eq!(submission_error(output), "torch.AcceleratorError: CUDA error: an illegal memory access");
+        assert_eq!(submission_error(output).unwrap(), "torch.AcceleratorError: CUDA error: an illegal memory access");
     }
 
     #[test]
     fn without_an_exception_the_last_line_has_to_do() {
-        assert_eq!(submission_error("a\nb\n==PROF== Disconnected\n"), "b");
-        assert_eq!(submission_error(""), "it printed nothing");
-        assert_eq!(submission_error("==PROF== Connected\n==ERROR== LaunchFailed\n"), "LaunchFailed");
-        assert_eq!(submission_error("SystemExit"), "SystemExit");
+        assert_eq!(submission_error("a\nb\n==PROF== Disconnected\n").unwrap(), "b");
+        assert_eq!(submission_error(""), None);
+        assert_eq!(submission_error("==PROF== Connected\n==ERROR== LaunchFailed\n").unwrap(), "LaunchFailed");
+        assert_eq!(submission_error("SystemExit").unwrap(), "SystemExit");
     }
 
     #[test]
     fn a_quotation_is_short_and_safe_to_print() {
-        let quoted = submission_error(&format!("ValueError: \x1b[31m{}", "é".repeat(2000)));
+        let quoted = submission_error(&format!("ValueError: \x1b[31m{}", "é".repeat(2000))).unwrap();
         assert!(!quoted.contains('\x1b') && quoted.chars().count() == MAX_CHARS + 1, "{quoted}");
     }
 

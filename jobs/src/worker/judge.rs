@@ -20,8 +20,10 @@ pub struct Evidence {
     pub capture_limit_secs: u64,
     /// The runner's account; `None` when there is none that can be read.
     pub outcome: Option<Outcome>,
-    /// Both output streams, as far as they were kept.
+    /// What the capture's own step printed, as far as it was kept.
     pub output: String,
+    /// What was printed before it.
+    pub earlier_output: String,
     /// What the evaluator wrote to `POPCORN_FD`.
     pub popcorn_log: String,
     /// The kernel name filter of the capture.
@@ -143,7 +145,7 @@ fn of_capture(evidence: &Evidence, capture: &Step, oom_killed: bool) -> Judgemen
         ),
         code => match HOST_TROUBLE.iter().find(|(needle, _)| output.contains(needle)) {
             Some((found, advice)) => Judgement::Fault(format!("{found}: {advice}")),
-            None => failed(ErrorKind::Submission, code.or(capture.exit_code), crash(capture, output)),
+            None => failed(ErrorKind::Submission, code.or(capture.exit_code), crash(evidence, capture)),
         },
     }
 }
@@ -194,10 +196,13 @@ fn timed_out_before(step: &Step) -> Judgement {
     Judgement::Ended { state: State::TimedOut, exit_code: step.exit_code, error: (ErrorKind::Timeout, sentence) }
 }
 
-fn crash(capture: &Step, output: &str) -> String {
+fn crash(evidence: &Evidence, capture: &Step) -> String {
+    // A failure that an earlier run explained may leave the capture speechless.
+    let why = submission_error(&evidence.output).or_else(|| submission_error(&evidence.earlier_output));
+    let why = why.as_deref().unwrap_or("it printed nothing");
     match capture.signal {
-        Some(signal) => format!("The profiler was ended by signal {signal}: {}", submission_error(output)),
-        None => format!("The submission failed: {}", submission_error(output)),
+        Some(signal) => format!("The profiler was ended by signal {signal}: {why}"),
+        None => format!("The submission failed: {why}"),
     }
 }
 
@@ -248,6 +253,7 @@ mod tests {
             capture_limit_secs: 600,
             outcome: outcome.cloned(),
             output: output.to_owned(),
+            earlier_output: "OSError: earlier".to_owned(),
             popcorn_log: "benchmark.0.error: mismatch at (0, 1)\ncheck: fail\n".to_owned(),
             kernel_name: None,
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ncu_runner::protocol::{KernelTime, Outcome, Overview};
+use ncu_runner::protocol::{self, KernelTime, Outcome, Overview};
 use tokio_util::sync::CancellationToken;
 
 use super::bundle;
@@ -17,8 +17,8 @@ use crate::report::ReportSummary;
 use crate::sandbox::Image;
 use crate::{Error, Result};
 
-/// What the runner may take beyond the limits of its steps: its start, copying, writing its files.
-pub(super) const RUNNER_GRACE: Duration = Duration::from_secs(30);
+/// What the runner may take beyond the limits of its steps.
+pub(super) const RUNNER_GRACE: Duration = Duration::from_secs(protocol::GRACE_SECS);
 
 /// Longest kernel name that a poll shows, in characters.
 const MAX_KERNEL_CHARS: usize = 400;
