@@ -23,9 +23,13 @@ pub fn submission_error(output: &str) -> Option<String> {
         return Some(quoted(&compiler[..compiler.len().min(MAX_COMPILER_LINES)].join("; ")));
     }
     let exception = lines().rfind(|line| is_exception(line));
-    // A kernel that faults under ncu can end the program without a word of its own.
-    let profiler = || output.lines().filter_map(|line| line.strip_prefix("==ERROR== ")).next_back();
-    exception.or_else(|| lines().next_back()).or_else(profiler).map(quoted)
+    exception.or_else(|| lines().next_back()).map(quoted)
+}
+
+/// The profiler's own last error. A kernel that faults under `ncu` can end the program without a word of its own.
+#[must_use]
+pub fn profiler_error(output: &str) -> Option<String> {
+    output.lines().filter_map(|line| line.strip_prefix("==ERROR== ")).next_back().map(quoted)
 }
 
 /// `file.cu(12): error: …` of nvcc, `file.cpp:3:7: error: …` of gcc, `error:`-lines of ptxas and ld.
@@ -90,7 +94,8 @@ mod tests {
     fn without_an_exception_the_last_line_has_to_do() {
         assert_eq!(submission_error("a\nb\n==PROF== Disconnected\n").unwrap(), "b");
         assert_eq!(submission_error(""), None);
-        assert_eq!(submission_error("==PROF== Connected\n==ERROR== LaunchFailed\n").unwrap(), "LaunchFailed");
+        let silent = "==PROF== Connected\n==ERROR== LaunchFailed\n";
+        assert_eq!((submission_error(silent), profiler_error(silent).as_deref()), (None, Some("LaunchFailed")));
         assert_eq!(submission_error("SystemExit").unwrap(), "SystemExit");
     }
 

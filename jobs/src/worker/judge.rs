@@ -79,7 +79,7 @@ pub fn judge(evidence: &Evidence) -> Judgement {
         How::OutputLimit => {
             let limit = evidence.limits.output_bytes >> 20;
             let sentence = format!(
-                "The capture hit the output limit of {limit} MiB; profile fewer launches, and write nothing to /out."
+                "The capture hit the output limit of {limit} MiB, or what the host's disk has left; profile fewer launches, and write nothing to /out."
             );
             return failed(ErrorKind::Limit, None, sentence);
         }
@@ -197,8 +197,10 @@ fn timed_out_before(step: &Step) -> Judgement {
 }
 
 fn crash(evidence: &Evidence, capture: &Step) -> String {
-    // A failure that an earlier run explained may leave the capture speechless.
-    let why = submission_error(&evidence.output).or_else(|| submission_error(&evidence.earlier_output));
+    // A kernel that faults leaves the capture speechless, and the run without the profiler has explained it.
+    let why = submission_error(&evidence.output)
+        .or_else(|| submission_error(&evidence.earlier_output))
+        .or_else(|| complaint::profiler_error(&evidence.output));
     let why = why.as_deref().unwrap_or("it printed nothing");
     match capture.signal {
         Some(signal) => format!("The profiler was ended by signal {signal}: {why}"),
@@ -297,6 +299,14 @@ mod tests {
         let output = "Traceback (most recent call last):\n  File \"x\", line 1\nRuntimeError: boom\n==ERROR== The application returned an error code (1).";
         let (_, kind, sentence) = ended(judged(Some(&outcome(step(1))), output));
         assert_eq!((kind, sentence.as_str()), (ErrorKind::Submission, "The submission failed: RuntimeError: boom"));
+    }
+
+    #[test]
+    fn a_fault_that_leaves_the_capture_speechless_is_told_by_the_run_before_it() {
+        // As seen on an H200 after an illegal address.
+        let output = "==ERROR== LaunchFailed\n==ERROR== The application returned an error code (9).\n";
+        let (_, _, sentence) = ended(judged(Some(&outcome(step(1))), output));
+        assert_eq!(sentence, "The submission failed: OSError: earlier");
     }
 
     #[test]
