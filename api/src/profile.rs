@@ -16,6 +16,8 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::upload;
 
+/// How long an upload waits for a place: a burst passes sooner.
+const PLACE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the database may take to queue a job. Trying again is the client's: a job must not be queued twice.
 const SUBMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -34,8 +36,9 @@ pub async fn submit(
     request: Request,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     caller.must_be_known(&app).await?;
-    // Held until the job is queued: the source is in memory for as long.
-    let _place = app.uploads.try_acquire().map_err(|_| ApiError::TooManyUploads)?;
+    // Held until the job is queued: the source is in memory for as long. Who waits for a place takes no memory yet.
+    let place = tokio::time::timeout(PLACE_PATIENCE, app.uploads.acquire()).await;
+    let Ok(Ok(_place)) = place else { return Err(ApiError::TooManyUploads) };
     let submission = upload::read(request, app.upload_timeout).await?;
     let problem = app.problem(submission.leaderboard.clone()).await?;
     let benchmarks = chosen(&problem, &submission.leaderboard, submission.benchmark_index.as_deref())?;

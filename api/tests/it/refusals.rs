@@ -102,7 +102,7 @@ async fn a_field_that_cannot_be_used_is_refused() {
             422,
             "The form field \"benchmark_index\" was sent twice: send it once.",
         ),
-        (with("ncu_kernel_name", b"--help"), 422, "ncu_kernel_name: a kernel name does not start with a dash."),
+        (with("ncu_kernel_name", b"--help"), 422, "ncu_kernel_name: a kernel name starts with neither - nor @."),
         (with("ncu_kernel_name", b"\xff"), 422, "The form field \"ncu_kernel_name\" is not UTF-8 text."),
         (
             with("ncu_kernel_name_base", b"Function"),

@@ -102,11 +102,7 @@ pub fn judge(evidence: &Evidence) -> Judgement {
     }
     let oom_killed = oom_killed || outcome.oom_kills > 0;
     let Some(capture) = outcome.steps.iter().find(|step| step.name == "capture") else {
-        return match outcome.steps.last() {
-            Some(Step { timed_out: true, .. }) if oom_killed => memory_limit(evidence, None),
-            Some(before @ Step { timed_out: true, .. }) => timed_out_before(before),
-            _ => Judgement::Fault("the runner did not capture".to_owned()),
-        };
+        return Judgement::Fault("the runner did not capture".to_owned());
     };
     match capture {
         // An evaluator whose child was killed for its memory waits for it for ever, so this comes first.
@@ -188,12 +184,6 @@ pub fn timed_out(limit_secs: u64, exit_code: Option<i32>) -> Judgement {
             ),
         ),
     }
-}
-
-/// The run before the capture did not end, so the capture, which is slower, was not begun.
-fn timed_out_before(step: &Step) -> Judgement {
-    let sentence = format!("The submission did not end within {:.0} s, even without the profiler.", step.seconds);
-    Judgement::Ended { state: State::TimedOut, exit_code: step.exit_code, error: (ErrorKind::Timeout, sentence) }
 }
 
 fn crash(evidence: &Evidence, capture: &Step) -> String {
@@ -327,10 +317,6 @@ mod tests {
         (late.timed_out, late.exit_code) = (true, None);
         assert_eq!(ended(judged(Some(&outcome(late)), "")).0, State::TimedOut);
         assert_eq!(ended(judged_after(How::TimedOut, None, "")).0, State::TimedOut);
-        let before = Step { name: "overview".to_owned(), timed_out: true, seconds: 5.2, ..step(0) };
-        let (state, _, sentence) = ended(judged(Some(&outcome(before)), ""));
-        assert_eq!(state, State::TimedOut);
-        assert_eq!(sentence, "The submission did not end within 5 s, even without the profiler.");
     }
 
     #[test]

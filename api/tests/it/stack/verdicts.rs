@@ -96,9 +96,12 @@ def custom_kernel(data):
     while True:
         time.sleep(1)
 ";
-    let (_, body) = verdict_on(Stack::start().await, ENDLESS, &[("NCU_SERVICE_WARMUP_TIMEOUT_SECS", "5")]).await;
+    let limits = [("NCU_SERVICE_WARMUP_TIMEOUT_SECS", "5"), ("NCU_SERVICE_CAPTURE_TIMEOUT_SECS", "5")];
+    let stack = Stack::start().await;
+    stack.limit_captures(5);
+    let (_, body) = verdict_on(stack, ENDLESS, &limits).await;
     assert_eq!((&body["status"], &body["error_kind"]), (&"timed_out".into(), &"timeout".into()), "{body:#}");
-    assert!(error(&body).contains("did not end within 5 s, even without the profiler"), "{body:#}");
+    assert!(error(&body).starts_with("The capture did not end within 5 s"), "{body:#}");
 }
 
 #[tokio::test]
