@@ -56,12 +56,11 @@ impl ShapeRun<'_> {
         }
         let max_bytes = limits.max_stream_bytes + CUT_MARK_BYTES;
         blocking(move || {
-            let outcome = optional(output.read_small(protocol::OUTCOME_FILE, MAX_OUTCOME_BYTES))?;
             let log = |name| optional(output.read_small(name, max_bytes)).map(Option::unwrap_or_default);
             Ok(Some(Captured {
                 request,
                 ended,
-                outcome: outcome.and_then(|json| serde_json::from_slice(&json).ok()),
+                outcome: outcome(&output)?,
                 stdout: log(protocol::STDOUT_FILE)?,
                 stderr: log(protocol::STDERR_FILE)?,
                 popcorn_log: log(protocol::POPCORN_LOG_FILE)?,
@@ -130,8 +129,14 @@ impl Captured {
     }
 }
 
+/// The runner's account of a container; `None` when there is none that can be read.
+pub(super) fn outcome(output: &OutputDir) -> Result<Option<Outcome>> {
+    let json = optional(output.read_small(protocol::OUTCOME_FILE, MAX_OUTCOME_BYTES))?;
+    Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))
+}
+
 /// A file that is missing or that the container spoiled is no file; only our own disk's trouble is an error.
-pub(super) fn optional<T>(collected: Result<T, CollectError>) -> Result<Option<T>> {
+fn optional<T>(collected: Result<T, CollectError>) -> Result<Option<T>> {
     match collected {
         Ok(content) => Ok(Some(content)),
         Err(CollectError::Io(source)) => {

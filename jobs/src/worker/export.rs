@@ -2,22 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use ncu_runner::protocol::{self, ExportRequest, Outcome, Request, Step};
+use ncu_runner::protocol::{self, ExportRequest, Request, Step};
 
 use super::blocking;
-use super::capture::{Captured, optional};
+use super::capture::{Captured, outcome};
 use super::judge::no_kernel;
 use super::shape::{RUNNER_GRACE, ShapeRun};
-use crate::Error;
-use crate::Result;
 use crate::capture::command::export_argv;
 use crate::collect::{CollectError, CollectedFile};
 use crate::queue::ErrorKind;
 use crate::report::{self, ReportSummary};
 use crate::sandbox::{ContainerSpec, How, Inputs};
-
-/// Largest outcome that is read, in bytes.
-const MAX_OUTCOME_BYTES: u64 = 1 << 20;
+use crate::{Error, Result};
 
 /// Both exports, open.
 #[derive(Debug)]
@@ -81,9 +77,8 @@ impl ShapeRun<'_> {
         }
         let log_tail = ended.log_tail;
         let exported = blocking(move || {
-            let outcome = optional(output.read_small(protocol::OUTCOME_FILE, MAX_OUTCOME_BYTES))?;
             // No submission runs here: without an account, or with trouble in it, the fault is ours.
-            let Some(outcome) = outcome.and_then(|json| serde_json::from_slice::<Outcome>(&json).ok()) else {
+            let Some(outcome) = outcome(&output)? else {
                 return Err(Error::Capture(format!("the export left no outcome: {log_tail}")));
             };
             if let Some(trouble) = outcome.error {
