@@ -131,6 +131,9 @@ async fn an_idle_worker_takes_a_job_while_another_worker_is_busy() {
     let _idle = stack.worker(&[]);
     assert_eq!(stack.ended(&short).await["status"], "succeeded");
     assert_eq!(stack.poll(&long).await["status"], "running", "the short job did not wait for the long one");
+    // A stack that is dropped in mid-shape would leave its container to nobody.
+    assert_eq!(stack.ended(&long).await["status"], "succeeded");
+    stack.no_container_is_left(&long).await;
 }
 
 /// Start and end of the container that a capture ran in.
