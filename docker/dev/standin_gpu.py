@@ -69,10 +69,20 @@ def launch(name, grid, block, function, *args, counters=True):
     return result
 
 
+_TYPES = {"float": "f", "double": "d", "int": "i", "unsigned": "j", "bool": "b", "char": "c"}
+
+
 def mangled(name):
-    """`void space::add<float>(float *)` -> `_Z3addv`; what is no function's signature is a name by itself."""
-    function = re.fullmatch(r"(?:.*[ :])?([A-Za-z_]\w*)(?:<.*>)?\(.*\)", name)
-    return f"_Z{len(function[1])}{function[1]}v" if function else name
+    """`void space::add<float>(float *)` -> `_Z3addIfEvv`; what is no function's signature is a name by itself."""
+    function = re.fullmatch(r"(?:.*[ :])?([A-Za-z_]\w*)(?:<(.*)>)?\(.*\)", name)
+    if not function:
+        return name
+    base = f"_Z{len(function[1])}{function[1]}"
+    if not function[2]:
+        return f"{base}v"
+    words = re.findall(r"\w+", function[2])
+    types = (_TYPES.get(word) or f"{len('T' + word)}T{word}" for word in words)
+    return f"{base}I{''.join(types)}Evv"
 
 
 class _Overview:

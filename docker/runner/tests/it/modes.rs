@@ -56,17 +56,18 @@ fn hot_holds_the_heavy_kernel_alone_however_much_set_up_comes_first() {
     assert_eq!(kernels(&bench), ["heavy"]);
     assert!(choice(&ran).mode == CaptureMode::Hot && choice(&ran).coverage.unwrap() > 0.9, "{ran:?}");
     let top = &overview(&ran).top;
-    assert_eq!((top.len(), top[0].kernel.as_str(), top[0].count), (Overview::MAX_TOP, "heavy()", 1));
+    assert_eq!((top.len(), top[0].kernel.as_str(), top[0].count), (Overview::MAX_TOP, "void heavy<float>()", 1));
     let argv = ran.outcome.steps[1].argv.join(" ");
     assert!(
         argv.ends_with(
-            "--kernel-name-base mangled --kernel-name regex:^(_Z5heavyv)$ --launch-count 1 python3 eval.py profile cases.txt"
+            "--kernel-name-base mangled --kernel-name regex:^(_Z5heavyIfEvv)$ --filter-mode per-launch-config --launch-count 1 \
+             python3 eval.py profile cases.txt"
         ),
         "{argv}"
     );
     let table = bench.out("launches.csv");
     assert!(table.starts_with("\"Kernel Name\",\"Grid Size\",") && table.lines().count() == 42, "{table}");
-    assert!(table.lines().nth(1).unwrap().starts_with("\"heavy()\",\"(132, 1, 1)\",\"(256, 1, 1)\",1,"), "{table}");
+    assert!(table.lines().nth(1).unwrap().starts_with("\"void heavy<float>()\",\"(132, 1, 1)\",\"(256, 1, 1)\",1,"), "{table}");
 }
 
 #[test]
@@ -185,7 +186,10 @@ def custom_kernel(data):
 ";
     let (bench, ran) = captured(submission, CaptureMode::Hot, 10);
     let argv = ran.outcome.steps[1].argv.join(" ");
-    assert!(argv.contains("regex:^(x...help....launch.count)$ --launch-count 1 python3"), "{argv}");
+    assert!(
+        argv.contains("regex:^(x...help....launch.count)$ --filter-mode per-launch-config --launch-count 1 python3"),
+        "{argv}"
+    );
     assert_eq!(overview(&ran).total_ns, u64::MAX);
     assert!(bench.out("stdout.txt").contains("No kernels were profiled"));
 }

@@ -29,9 +29,13 @@ fn ncu(folder: &TempDir, args: &[&str]) -> Output {
 
 /// Captures with these options, and lists the kernels of the report in order.
 fn captured(options: &[&str]) -> Vec<String> {
+    captured_of(TARGET, options)
+}
+
+fn captured_of(target: &str, options: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let mut args = options.to_vec();
-    args.extend(["-f", "-o", "r.ncu-rep", "python3", "-c", TARGET, "0"]);
+    args.extend(["-f", "-o", "r.ncu-rep", "python3", "-c", target, "0"]);
     let capture = ncu(&folder, &args);
     assert!(capture.status.success(), "{capture:?}");
     if !folder.path().join("r.ncu-rep").exists() {
@@ -56,7 +60,7 @@ fn filters_choose_launches_as_the_real_ncu_does() {
         (&["--kernel-name", "first"], &[first, first]),
         (&["--kernel-name", "regex:^sec"], &[second, second]),
         (&["--kernel-name-base", "demangled", "--kernel-name", "second(int)"], &[second, second]),
-        (&["--kernel-name-base", "mangled", "--kernel-name", "regex:^(_Z5firstv)$"], &[first, first]),
+        (&["--kernel-name-base", "mangled", "--kernel-name", "regex:^(_Z5firstIfEvv)$"], &[first, first]),
         (&["--kernel-id", ":::2"], &[first, second]),
         (&["--kernel-name", "third"], &[]),
     ];
@@ -64,6 +68,27 @@ fn filters_choose_launches_as_the_real_ncu_does() {
         assert_eq!(captured(&[&range, options].concat()), expected, "{options:?}");
     }
     assert!(captured(&["--nvtx", "--nvtx-include", "another_range/"]).is_empty());
+}
+
+#[test]
+fn an_invocation_and_a_launch_size_are_counted_for_each_name_of_the_base() {
+    let target = "
+import standin_gpu as gpu
+with gpu.nvtx_range('custom_kernel'):
+    for block in 32, 64:
+        for kind in 'float', 'int', 'float':
+            gpu.launch(f'void ns::apply<{kind}>({kind} *)', (2, 3), block, lambda: None)
+";
+    let names =
+        |options: &[&str]| captured_of(target, &[&["--nvtx", "--nvtx-include", "custom_kernel/"], options].concat());
+    let (float, int) = ("void ns::apply<float>(float *)", "void ns::apply<int>(int *)");
+    let mangled = ["--kernel-name-base", "mangled"];
+    // To the function's name alone they are one kernel.
+    assert_eq!(names(&["--kernel-id", ":::1"]), [float]);
+    assert_eq!(names(&[&mangled[..], &["--kernel-id", ":::1"]].concat()), [float, int]);
+    let sizes = ["--filter-mode", "per-launch-config", "--launch-count", "1"];
+    assert_eq!(names(&sizes), [float, float]);
+    assert_eq!(names(&[&mangled[..], &sizes].concat()), [float, int, float, int]);
 }
 
 #[test]
