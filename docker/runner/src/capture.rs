@@ -70,7 +70,7 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     let argv = [request.ncu.as_slice(), &options, &evaluator].concat();
     let limit = Duration::from_secs(request.capture_timeout_secs);
     let env = [environment.for_next_step()?, &[profiling()]].concat();
-    let spec = Spec { name: "capture", argv: &argv, dir: &layout.work, env: &env, limit };
+    let spec = Spec { name: protocol::CAPTURE_STEP, argv: &argv, dir: &layout.work, env: &env, limit };
     let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: Some(&mut streams.popcorn) };
     outcome.steps.push(step::run(&spec, sinks)?);
     Ok(())
@@ -93,7 +93,7 @@ fn overview(
     let limit = Duration::from_secs(request.warmup_timeout_secs);
     let tracing = tracer::variables(&layout.launches, python_packages);
     let env = [environment.for_next_step()?, &[profiling()], &tracing].concat();
-    let spec = Spec { name: "overview", argv: evaluator, dir: &layout.work, env: &env, limit };
+    let spec = Spec { name: protocol::OVERVIEW_STEP, argv: evaluator, dir: &layout.work, env: &env, limit };
     // Its verdict is not wanted: the capture has its own.
     let mut verdict = io::sink();
     let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: Some(&mut verdict) };

@@ -22,6 +22,10 @@ pub const OUT_DIR: &str = "/out";
 pub const OUTCOME_FILE: &str = "outcome.json";
 /// The report, relative to [`OUT_DIR`].
 pub const REPORT_FILE: &str = "profile/profile.ncu-rep";
+/// Name of the step that runs the evaluator with its launches noted.
+pub const OVERVIEW_STEP: &str = "overview";
+/// Name of the step that runs it under `ncu`.
+pub const CAPTURE_STEP: &str = "capture";
 /// What the evaluator wrote to `POPCORN_FD`, relative to [`OUT_DIR`].
 pub const POPCORN_LOG_FILE: &str = "popcorn.log";
 /// Every kernel that the overview saw, relative to [`OUT_DIR`]; missing when it saw none.

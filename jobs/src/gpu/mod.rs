@@ -6,6 +6,7 @@
 mod config;
 mod devices;
 mod health;
+mod identity;
 mod lock;
 mod quarantine;
 mod smi;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use config::GpuConfig;
+pub use identity::GpuIdentity;
 pub use lock::Turn;
 pub use quarantine::Quarantine;
 
@@ -119,6 +121,17 @@ impl Gpus {
             Condition::Unknown => Ok(None),
             Condition::Failing(why) | Condition::Ill(why) => Err(why),
         }
+    }
+
+    /// Which devices they are, for the record. Empty where there is none, and where nobody can tell.
+    pub async fn identities(&self) -> Vec<GpuIdentity> {
+        if self.access == GpuAccess::None {
+            return Vec::new();
+        }
+        self.smi.identities(&self.gpus()).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "which GPU was measured cannot be told");
+            Vec::new()
+        })
     }
 
     /// The PCI addresses of these GPUs, or what stands for them.

@@ -51,6 +51,17 @@ impl Bench {
 }
 
 #[tokio::test]
+async fn a_manifest_can_name_the_gpu_and_none_that_is_not_there() {
+    let line = "00000000:19:00.0, NVIDIA H200, GPU-1, 580.1, 96, 1980, 3201, 700.00, Enabled, Disabled";
+    let mut it = Bench::new(&format!("printf '{line}\\n00000000:2A:00.0, NVIDIA H200, GPU-2\\n'"));
+    let found = it.gpus.identities().await;
+    assert_eq!(found.iter().map(|gpu| gpu.uuid.as_deref()).collect::<Vec<_>>(), [Some("GPU-1")]);
+    it.gpus.access = GpuAccess::None;
+    assert_eq!(it.gpus.identities().await, []);
+    assert_eq!(Bench::new("exit 9").gpus.identities().await, []);
+}
+
+#[tokio::test]
 async fn a_gpu_that_is_free_is_fit() {
     let it = Bench::new(&smi("00000000:19:00.0, 4\\n", ""));
     it.gpus.settle().await.unwrap();

@@ -13,6 +13,7 @@ mod export;
 mod judge;
 mod lease;
 mod persist;
+mod provenance;
 mod readiness;
 mod shape;
 pub(crate) mod stage;

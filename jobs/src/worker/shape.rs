@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use ncu_runner::protocol::{self, KernelTime, Outcome, Overview};
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +12,7 @@ use super::capture::Captured;
 use super::judge::Judgement;
 use super::stage::RunFolder;
 use super::{Worker, blocking, stage};
-use crate::problems::{Problem, Revision, Shape};
+use crate::problems::{FileDigest, Problem, Revision, Shape};
 use crate::queue::{Claim, ErrorKind, RunEnd, RunLease, State};
 use crate::report::ReportSummary;
 use crate::sandbox::Image;
@@ -34,6 +35,9 @@ pub(super) struct ShapeRun<'a> {
     pub revision: &'a Revision,
     pub shape: &'a Shape,
     pub image: Image,
+    /// The evaluator's files, as they are now.
+    pub problem_files: &'a [FileDigest],
+    pub began_at: DateTime<Utc>,
     pub folder: Arc<RunFolder>,
     /// Fires when the attempt must end.
     pub stop: &'a CancellationToken,
@@ -49,10 +53,28 @@ pub(super) async fn profile(
     shape: &Shape,
     stop: &CancellationToken,
 ) -> Result<Option<RunEnd>> {
+    let began_at = Utc::now();
     let image = worker.sandbox.image().await?;
+    let (catalog, files) = (Arc::clone(&worker.catalog), problem.files.clone());
+    let problem_files =
+        blocking(move || catalog.digests(&files).map_err(Error::io("reading the problem's files"))).await?;
+    let problem_files = &problem_files[..];
     let path = stage::attempt_folder(&worker.instance_dir, claim.token).join(lease.benchmark_index.to_string());
     let folder = Arc::new(blocking(move || RunFolder::create(path)).await?);
-    let run = ShapeRun { worker, claim, lease, problem, revision, shape, image, folder: Arc::clone(&folder), stop };
+    let folder_of_run = Arc::clone(&folder);
+    let run = ShapeRun {
+        worker,
+        claim,
+        lease,
+        problem,
+        revision,
+        shape,
+        image,
+        problem_files,
+        began_at,
+        folder: folder_of_run,
+        stop,
+    };
     let end = run.run().await;
     drop(run);
     // What a submission left may be hundreds of thousands of files.

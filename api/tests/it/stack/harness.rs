@@ -55,7 +55,7 @@ impl Stack {
         stack
     }
 
-    fn problems(&self) -> PathBuf {
+    pub fn problems(&self) -> PathBuf {
         self.folder.path().join("problems")
     }
 

@@ -5,6 +5,7 @@ mod harness;
 mod verdicts;
 
 use harness::{CLI_ID, Stack, text};
+use serde_json::json;
 
 /// Launches one kernel, and is right.
 const GOOD: &str = "
@@ -71,6 +72,15 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
         assert_eq!(manifest["job_id"], job.as_str());
         assert_eq!(manifest["simulated"], true, "a stand-in never passes for a GPU");
         assert_eq!(manifest["landlock"], "full");
+        let evaluator = manifest["problem_files"].as_array().unwrap().iter().find(|file| file["name"] == "eval.py");
+        let source = stack.problems().join(evaluator.unwrap()["source"].as_str().unwrap());
+        let digest = std::process::Command::new("sha256sum").arg(source).output().unwrap();
+        let digest = String::from_utf8(digest.stdout).unwrap();
+        assert_eq!(evaluator.unwrap()["sha256"].as_str(), digest.split(' ').next());
+        let phases = manifest["phases"].as_array().unwrap().iter().map(|phase| phase["name"].as_str().unwrap());
+        assert_eq!(phases.collect::<Vec<_>>(), ["gpu_wait", "container", "export"]);
+        assert!(manifest["measured_clocks"]["sm"]["max_mhz"].as_f64().unwrap() > 0.0, "{manifest}");
+        assert_eq!((&manifest["limits_hit"], &manifest["gpus"]), (&json!([]), &json!([])), "no GPU, and no limit met");
         assert_eq!(body["runs"][index]["simulated"], true);
         for entry in entries {
             let mut bytes = Vec::new();

@@ -67,7 +67,10 @@ fn hot_holds_the_heavy_kernel_alone_however_much_set_up_comes_first() {
     );
     let table = bench.out("launches.csv");
     assert!(table.starts_with("\"Kernel Name\",\"Grid Size\",") && table.lines().count() == 42, "{table}");
-    assert!(table.lines().nth(1).unwrap().starts_with("\"void heavy<float>()\",\"(132, 1, 1)\",\"(256, 1, 1)\",1,"), "{table}");
+    assert!(
+        table.lines().nth(1).unwrap().starts_with("\"void heavy<float>()\",\"(132, 1, 1)\",\"(256, 1, 1)\",1,"),
+        "{table}"
+    );
 }
 
 #[test]
