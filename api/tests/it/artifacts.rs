@@ -10,7 +10,7 @@ use crate::support::{Answer, Form, Service, send};
 const NAME: &str = "profile.0-n-32-batch-20-cond-1.zip";
 
 /// A job of good-alice with one archive of three megabytes; returns its id and the archive.
-async fn profiled(service: &Service) -> (String, Vec<u8>) {
+pub async fn profiled(service: &Service) -> (String, Vec<u8>) {
     let form = Form::usual().text("benchmark_index", "0");
     assert_eq!(service.submit("good-alice", form).await.status, StatusCode::ACCEPTED);
     let claim = service.queue.claim("a worker", Duration::from_mins(1)).await.unwrap().unwrap();

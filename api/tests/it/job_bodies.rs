@@ -62,6 +62,7 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "attempt": 0,
         "options": {"ncu_launch_count": 3},
         "simulated": false,
+        "observed_at": "a time",
     });
     // As text: the order of the keys, those of the shape above all, is part of it.
     assert_eq!(

@@ -33,7 +33,8 @@ impl Queue {
         };
         let rows = sqlx::query!(
             r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind, simulated,
-                      launches AS "launches: Json<Vec<KernelTime>>", coverage, started_at, ended_at, artifact_name, artifact_bytes
+                      launches AS "launches: Json<Vec<KernelTime>>", coverage, started_at, ended_at,
+                      artifact_name, artifact_path, artifact_bytes, artifact_sha256
                FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
             id.0
         )
@@ -42,6 +43,12 @@ impl Queue {
         tx.commit().await?;
         let mut runs = Vec::with_capacity(rows.len());
         for run in rows {
+            let artifact = match (run.artifact_name, run.artifact_path, run.artifact_bytes, run.artifact_sha256) {
+                (Some(name), Some(path), Some(bytes), Some(sha256)) => {
+                    Some((name, StoredArtifact::decode(path, bytes, sha256)?))
+                }
+                _ => None,
+            };
             runs.push(RunView {
                 benchmark_index: run.benchmark_index.cast_unsigned(),
                 benchmark: run.benchmark.0,
@@ -54,8 +61,7 @@ impl Queue {
                 coverage: run.coverage,
                 started_at: run.started_at,
                 ended_at: run.ended_at,
-                artifact_name: run.artifact_name,
-                artifact_bytes: run.artifact_bytes,
+                artifact,
             });
         }
         Ok(Some(JobView {
@@ -87,10 +93,6 @@ impl Queue {
         )
         .fetch_optional(&self.pool)
         .await?;
-        row.map(|row| {
-            let sha256 = row.sha256.try_into().map_err(|_| sqlx::Error::Decode("a SHA-256 has 32 bytes".into()))?;
-            Ok(StoredArtifact { path: row.path, bytes: row.bytes.cast_unsigned(), sha256 })
-        })
-        .transpose()
+        Ok(row.map(|row| StoredArtifact::decode(row.path, row.bytes, row.sha256)).transpose()?)
     }
 }
