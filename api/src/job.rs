@@ -76,6 +76,8 @@ struct Run {
     coverage: Option<f64>,
     started_at: Option<String>,
     ended_at: Option<String>,
+    /// Since when its archive is not handed out any more.
+    artifact_expired_at: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,26 +130,27 @@ impl From<&RunView> for Run {
             status: run.state.as_str(),
             exit_code: run.exit_code,
             error: run.error.clone(),
-            artifact_name: run.artifact.as_ref().map(|(name, _)| name.clone()),
+            artifact_name: run.artifact.as_ref().map(|artifact| artifact.name.clone()),
             error_kind: run.error_kind.clone(),
             simulated: run.simulated,
             launches: run.launches.clone(),
             coverage: run.coverage,
             started_at: run.started_at.map(timestamp),
             ended_at: run.ended_at.map(timestamp),
+            artifact_expired_at: run.artifact.as_ref().and_then(|artifact| artifact.expired_at).map(timestamp),
         }
     }
 }
 
 impl Artifact {
     fn of(job_id: &str, run: &RunView) -> Option<Self> {
-        let (name, stored) = run.artifact.as_ref()?;
+        let artifact = run.artifact.as_ref().filter(|artifact| artifact.expired_at.is_none())?;
         Some(Self {
-            url: format!("/jobs/{job_id}/artifacts/{name}"),
-            name: name.clone(),
+            url: format!("/jobs/{job_id}/artifacts/{}", artifact.name),
+            name: artifact.name.clone(),
             benchmark_index: run.benchmark_index,
             benchmark: run.benchmark.clone(),
-            bytes: stored.bytes,
+            bytes: artifact.stored.bytes,
         })
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use hashlink::LruCache;
 use jobs::ids::{JobId, Owner};
-use jobs::queue::{JobView, Queue, StoredArtifact};
+use jobs::queue::{Artifact, JobView, Queue};
 
 use crate::error::ApiError;
 use crate::retry::patiently;
@@ -68,7 +68,7 @@ impl LastKnown {
         }
     }
 
-    /// Where an archive is stored, asked for likewise.
+    /// An archive, asked for likewise.
     pub async fn artifact(
         &self,
         queue: &Queue,
@@ -76,8 +76,8 @@ impl LastKnown {
         id: JobId,
         owner: Owner,
         name: &str,
-    ) -> Result<Option<StoredArtifact>, ApiError> {
-        let known = self.get(id, owner).and_then(|seen| stored(&seen.job, name));
+    ) -> Result<Option<Artifact>, ApiError> {
+        let known = self.get(id, owner).and_then(|seen| artifact(&seen.job, name));
         let patience = if known.is_some() { patience.min(PATIENCE) } else { patience };
         patiently(patience, || queue.artifact(id, &owner, name)).await.or_else(|fault| known.map(Some).ok_or(fault))
     }
@@ -92,7 +92,7 @@ impl LastKnown {
     }
 }
 
-fn stored(job: &JobView, name: &str) -> Option<StoredArtifact> {
-    let artifacts = job.runs.iter().filter_map(|run| run.artifact.as_ref());
-    artifacts.into_iter().find(|(known, _)| known == name).map(|(_, stored)| stored.clone())
+fn artifact(job: &JobView, name: &str) -> Option<Artifact> {
+    let mut artifacts = job.runs.iter().filter_map(|run| run.artifact.as_ref());
+    artifacts.find(|artifact| artifact.name == name).cloned()
 }

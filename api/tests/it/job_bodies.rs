@@ -55,7 +55,7 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "runs": [{
             "benchmark_index": 1, "benchmark": shape, "status": "queued", "exit_code": null, "error": null,
             "artifact_name": null, "error_kind": null, "simulated": false, "launches": [],
-            "coverage": null, "started_at": null, "ended_at": null,
+            "coverage": null, "started_at": null, "ended_at": null, "artifact_expired_at": null,
         }],
         "artifacts": [],
         "error_kind": null,
@@ -119,7 +119,7 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
         json!({
             "benchmark_index": 2, "benchmark": {"n": 512, "batch": 640, "cond": 2}, "status": "failed", "exit_code": 1,
             "error": "It does not compile.", "artifact_name": null, "error_kind": "submission", "simulated": true,
-            "launches": [], "coverage": null, "started_at": "a time", "ended_at": "a time",
+            "launches": [], "coverage": null, "started_at": "a time", "ended_at": "a time", "artifact_expired_at": null,
         })
     );
 }

@@ -191,8 +191,19 @@ pub struct RunView {
     pub started_at: Option<DateTime<Utc>>,
     /// When it ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// File name and place of its archive.
-    pub artifact: Option<(String, StoredArtifact)>,
+    /// Its archive.
+    pub artifact: Option<Artifact>,
+}
+
+/// An archive of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artifact {
+    /// Its file name.
+    pub name: String,
+    /// Where it is stored, or was.
+    pub stored: StoredArtifact,
+    /// Since when it is not handed out any more.
+    pub expired_at: Option<DateTime<Utc>>,
 }
 
 /// Where an archive is stored.

@@ -3,7 +3,7 @@
 use ncu_runner::protocol::KernelTime;
 use sqlx::types::Json;
 
-use super::model::{JobView, RunView, StoredArtifact};
+use super::model::{Artifact, JobView, RunView, StoredArtifact};
 use super::{Queue, State};
 use crate::Result;
 use crate::capture::options::RequestOptions;
@@ -34,7 +34,7 @@ impl Queue {
         let rows = sqlx::query!(
             r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind, simulated,
                       launches AS "launches: Json<Vec<KernelTime>>", coverage, started_at, ended_at,
-                      artifact_name, artifact_path, artifact_bytes, artifact_sha256
+                      artifact_name, artifact_path, artifact_bytes, artifact_sha256, artifact_expired_at
                FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
             id.0
         )
@@ -45,7 +45,8 @@ impl Queue {
         for run in rows {
             let artifact = match (run.artifact_name, run.artifact_path, run.artifact_bytes, run.artifact_sha256) {
                 (Some(name), Some(path), Some(bytes), Some(sha256)) => {
-                    Some((name, StoredArtifact::decode(path, bytes, sha256)?))
+                    let stored = StoredArtifact::decode(path, bytes, sha256)?;
+                    Some(Artifact { name, stored, expired_at: run.artifact_expired_at })
                 }
                 _ => None,
             };
@@ -81,10 +82,11 @@ impl Queue {
         }))
     }
 
-    /// Where an archive is stored, if the job belongs to `owner` and has one of that name.
-    pub async fn artifact(&self, id: JobId, owner: &Owner, name: &str) -> Result<Option<StoredArtifact>> {
+    /// An archive, if the job belongs to `owner` and has one of that name.
+    pub async fn artifact(&self, id: JobId, owner: &Owner, name: &str) -> Result<Option<Artifact>> {
         let row = sqlx::query!(
-            r#"SELECT artifact_path AS "path!", artifact_bytes AS "bytes!", artifact_sha256 AS "sha256!"
+            r#"SELECT artifact_path AS "path!", artifact_bytes AS "bytes!", artifact_sha256 AS "sha256!",
+                      artifact_expired_at AS expired_at
                FROM runs JOIN jobs ON jobs.id = runs.job_id
                WHERE job_id = $1 AND owner = $2 AND artifact_name = $3"#,
             id.0,
@@ -93,6 +95,10 @@ impl Queue {
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(|row| StoredArtifact::decode(row.path, row.bytes, row.sha256)).transpose()?)
+        let artifact = row.map(|row| {
+            let stored = StoredArtifact::decode(row.path, row.bytes, row.sha256)?;
+            Ok::<_, sqlx::Error>(Artifact { name: name.to_owned(), stored, expired_at: row.expired_at })
+        });
+        Ok(artifact.transpose()?)
     }
 }
