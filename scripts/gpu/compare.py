@@ -137,7 +137,8 @@ def row(item):
     seconds = {step["name"]: step["seconds"] for step in item.manifest["steps"]}
     shape = item.archive.name.removeprefix("profile.").removesuffix(".zip").split("-seed-")[0]
     head = [f"{item.manifest['leaderboard']} {shape}", item.file.stem, str(len(item.ours))]
-    tail = [f"{seconds['overview']:.1f}", f"{seconds['capture']:.1f}", f"{item.bare_seconds:.1f}", f"{item.archive.stat().st_size / 1e6:.1f}"]
+    megabytes = item.archive.stat().st_size / 1e6
+    tail = [f"{number:.1f}" for number in (seconds["overview"], seconds["capture"], item.bare_seconds, megabytes)]
     if not item.bare:
         return [*head, f"not compared: {client.cell(item.trouble, 80)}", *[""] * 6, *tail]
     if not item.same_order():

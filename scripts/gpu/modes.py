@@ -18,7 +18,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import time
 
 import problems
@@ -28,7 +27,10 @@ LIGHT = ["--section", "LaunchStats"]
 OPTIONS = "--nvtx --nvtx-include custom_kernel/ --target-processes all --import-source 1 --check-exit-code yes -f -o".split()
 # Sections without which a kernel is not held as it should be.
 NEEDED = {"GPU Speed Of Light Throughput", "Memory Workload Analysis"}
-HEADER = "| problem, shape | submission | mode | launches in the range | overview s | capture s | in all s | report MiB | launches held | kernels held | their share | coverage as told | heaviest kernel | its share | held in full |"
+HEADER = (
+    "| problem, shape | submission | mode | launches in the range | overview s | capture s | in all s | report MiB | launches held "
+    "| kernels held | their share | coverage as told | heaviest kernel | its share | held in full |"
+)
 
 
 class Case:

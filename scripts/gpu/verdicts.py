@@ -66,10 +66,13 @@ def main():
         name = ended.request.name
         wrong = mistakes(CASES[name], ended)
         bad += [name] if wrong else []
-        said = ended.error or (ended.archive and "captured: " + ", ".join(kernel[:60] for kernel, _ in launches(ended)[-2:])) or ""
+        said = ended.error
+        if not said and ended.archive:
+            said = "captured: " + ", ".join(kernel[:60] for kernel, _ in launches(ended)[-2:])
         expected = "NO: " + client.cell("; ".join(wrong)) if wrong else "yes"
         print(f"| {name} | {ended.status} | {ended.seconds:.0f} | {client.cell(said, 240)} | {expected} |", flush=True)
-    print(f"\n{len(requests) - len(bad)} of {len(requests)} verdicts are as expected." + (f" Not so: {', '.join(bad)}." if bad else "") + "\n")
+    others = f" Not so: {', '.join(bad)}." if bad else ""
+    print(f"\n{len(requests) - len(bad)} of {len(requests)} verdicts are as expected.{others}\n")
     return 1 if bad else 0
 
 
