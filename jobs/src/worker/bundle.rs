@@ -45,6 +45,8 @@ pub(super) async fn store(
             sha256: hex::encode(Sha256::digest(run.claim.source.as_bytes())),
         },
         options: &run.claim.options,
+        clock_control: run.command().clock_control,
+        warm_calls: captured.request.warm_calls,
         image: Image { id: &run.image.id, digest: run.image.digest.as_deref() },
         ncu_version: outcome.ncu_version.as_deref(),
         versions: &outcome.versions,
@@ -66,6 +68,7 @@ pub(super) async fn store(
         "ncu": ncu.unwrap_or(&captured.request.ncu),
         "evaluator": evaluator,
         "cases.txt": spec,
+        "warm_calls": captured.request.warm_calls,
         "simulated": run.image.simulated,
     });
     let mut entries = vec![
