@@ -29,16 +29,29 @@ def _stack():
     return _ranges.names
 
 
+def range_push(name):
+    """Opens a push/pop range of this thread; returns its depth, from 0."""
+    _stack().append(name)
+    return len(_stack()) - 1
+
+
+def range_pop():
+    """Closes the innermost range; returns its depth, or -1 where none is open."""
+    if not _stack():
+        return -1
+    if _stack().pop() == OVERVIEW_RANGE:
+        _overview.write()
+    return len(_stack())
+
+
 @contextlib.contextmanager
 def nvtx_range(name):
     """A push/pop range of this thread."""
-    _stack().append(name)
+    range_push(name)
     try:
         yield
     finally:
-        _stack().pop()
-        if name == OVERVIEW_RANGE:
-            _overview.write()
+        range_pop()
 
 
 def launch(name, grid, block, function, *args, counters=True):

@@ -1,6 +1,6 @@
 """What the modes of a capture hold, and what they cost: the runner on a bare host, with a folder for its root.
 
-    modes.py --runner PATH --ncu PATH --problems FOLDER --into FOLDER --case 'PROBLEM INDEX MODE [LAUNCHES] [FILE]'… [--gpus N…]
+    modes.py --runner PATH --ncu PATH --problems FOLDER --into FOLDER --case 'PROBLEM INDEX MODE [LAUNCHES] [FILE] [warm=CALLS]'… [--gpus N…]
 
 LAUNCHES is the launch count (10); `64-light` stands for 64 launches of which a report holds one section, to learn cheaply which
 launches a deep window would hold. Prints a Markdown table: the share of the range's time that belongs to the kernels in the
@@ -24,7 +24,8 @@ import problems
 
 FULL = ["--set", "full"]
 LIGHT = ["--section", "LaunchStats"]
-OPTIONS = "--nvtx --nvtx-include custom_kernel/ --target-processes all --import-source 1 --check-exit-code yes -f -o".split()
+OPTIONS = "--nvtx --nvtx-include custom_kernel/ --target-processes all --import-source 1 --check-exit-code yes".split()
+OPTIONS += "--graph-profiling node --clock-control base -f -o".split()
 # Sections without which a kernel is not held as it should be.
 NEEDED = {"GPU Speed Of Light Throughput", "Memory Workload Analysis"}
 HEADER = (
@@ -36,15 +37,18 @@ HEADER = (
 class Case:
     def __init__(self, text):
         self.problem, index, self.mode, *rest = text.split()
+        self.warm_calls = int(rest.pop().removeprefix("warm=")) if rest and rest[-1].startswith("warm=") else 0
         self.index = int(index)
         launches = rest.pop(0) if rest and rest[0][0].isdigit() else "10"
         self.is_light = launches.endswith("-light")
         self.launches = int(launches.removesuffix("-light"))
         self.file = pathlib.Path(rest[0]) if rest else None
         self.label = f"{self.mode}, {launches}" if launches != "10" else self.mode
+        if self.warm_calls:
+            self.label += f", {self.warm_calls} warm calls"
 
     def name(self):
-        return "-".join([self.problem, str(self.index), self.label.replace(", ", "-"), self.file.stem if self.file else "starter"])
+        return "-".join([self.problem, str(self.index), self.label.replace(", ", "-").replace(" ", "-"), self.file.stem if self.file else "starter"])
 
 
 def prepare(case, arguments, gpu):
@@ -66,6 +70,7 @@ def prepare(case, arguments, gpu):
         "spec": problems.spec(task / "task.yml", case.index),
         "ncu": [*argv, f"{root}/out/profile/profile.ncu-rep"],
         "selection": {"mode": case.mode, "max_launches": case.launches},
+        "warm_calls": case.warm_calls,
         "landlock": True,
         "warmup_timeout_secs": 120,
         "capture_timeout_secs": 200,

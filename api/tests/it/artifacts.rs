@@ -25,6 +25,7 @@ async fn profiled(service: &Service) -> (String, Vec<u8>) {
         exit_code: Some(0),
         error: None,
         simulated: false,
+        clock_control: None,
         launches: Vec::new(),
         coverage: None,
         artifact: Some((NAME.to_owned(), stored)),

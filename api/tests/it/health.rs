@@ -14,7 +14,9 @@ async fn health_needs_no_cli_id_and_lists_the_capture_options() {
     let expected = json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
-        "capabilities": {"request_capture_options": ["ncu_capture", "ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count"]},
+        "capabilities": {"request_capture_options": [
+            "ncu_capture", "ncu_clock_control", "ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count", "ncu_warm_calls",
+        ]},
         // A temporary folder is no checkout.
         "problems": {"revision": null, "dirty": null},
         "database": "ok",
@@ -31,5 +33,5 @@ async fn health_still_answers_200_with_the_capabilities_when_the_database_is_awa
     assert_eq!(answer.status, StatusCode::OK);
     let body = answer.json();
     assert_eq!((&body["status"], &body["database"]), (&json!("degraded"), &json!("unavailable")));
-    assert_eq!(body["capabilities"]["request_capture_options"].as_array().unwrap().len(), 4);
+    assert_eq!(body["capabilities"]["request_capture_options"].as_array().unwrap().len(), 6);
 }

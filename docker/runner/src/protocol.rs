@@ -75,6 +75,8 @@ pub struct CaptureRequest {
     pub ncu: Vec<String>,
     /// Which launches the report is to hold.
     pub selection: Selection,
+    /// Calls of the submission before the one that is captured.
+    pub warm_calls: u32,
     /// Whether to restrict the file system and TCP with Landlock.
     pub landlock: bool,
     /// Limit of the run outside the profiler, in seconds.
@@ -105,6 +107,27 @@ pub enum CaptureMode {
     Distinct,
     /// The kernels that hold most of the time.
     Hot,
+}
+
+/// What `ncu` does with the GPU's clocks while it measures (`--clock-control`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClockControl {
+    /// Locks them to the base clock.
+    Base,
+    /// Leaves them to the GPU.
+    None,
+}
+
+impl ClockControl {
+    /// As `ncu` and clients spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::None => "none",
+        }
+    }
 }
 
 /// One file of the evaluator's folder.
@@ -165,6 +188,8 @@ pub struct Overview {
     pub kernels: u64,
     /// Time of all launches together on the GPU, in nanoseconds.
     pub total_ns: u64,
+    /// With which clocks all times of the overview were measured.
+    pub clock_control: ClockControl,
     /// The kernels that hold most of the time, at most [`Overview::MAX_TOP`], the longest first.
     pub top: Vec<KernelTime>,
     /// Whether launches were lost or had no room of their own.
@@ -174,6 +199,8 @@ pub struct Overview {
 impl Overview {
     /// Most kernels in [`Overview::top`].
     pub const MAX_TOP: usize = 5;
+    /// The overview runs without `ncu`, and nothing else locks a clock.
+    pub const CLOCK_CONTROL: ClockControl = ClockControl::None;
 }
 
 /// All launches of one kernel in the range.

@@ -5,7 +5,7 @@
  * Ten thousands of launches cost a fraction of a second, where ncu would take minutes.
  *
  * A kernel belongs to the range when it starts between the range's two ends: evaluators wait for the GPU before and inside
- * the range, so what runs then was launched then.
+ * the range, so what runs then was launched then. The range may be left and entered again, as warm calls do.
  *
  *   NCU_SERVICE_LAUNCHES_DIR   folder for the results: one file a process, named by its id, replaced as a whole
  *   NCU_SERVICE_LAUNCHES_CUPTI path of libcupti
@@ -43,7 +43,7 @@ enum {
     MAX_RUNS = 1 << 16,
     MAX_RANGES = 64,
     MAX_PENDING = 1 << 22,
-    /* Flushes after which a kernel that lies in no range counts as outside: a marker may arrive after what it encloses. */
+    /* Flushes that a kernel waits for the markers around it, which may arrive after it does. */
     PATIENCE = 4,
 };
 
@@ -188,10 +188,18 @@ static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *bu
 
 /* ---- from launches to rows -------------------------------------------------------------------------------------------- */
 
-static int in_range(uint64_t start) {
-    for (uint32_t i = 0; i < range_count; i++)
-        if (start >= ranges[i].start && start < ranges[i].end) return 1;
-    return 0;
+/* How a start lies to the ranges. One that no range encloses, and one after a range whose end is not known, may yet turn
+ * out to be something else. */
+enum place { NOWHERE, AFTER_A_START, INSIDE };
+
+static enum place place_of(uint64_t start) {
+    enum place place = NOWHERE;
+    for (uint32_t i = 0; i < range_count; i++) {
+        if (start < ranges[i].start || start >= ranges[i].end) continue;
+        if (ranges[i].end != UINT64_MAX) return INSIDE;
+        place = AFTER_A_START;
+    }
+    return place;
 }
 
 static int by_launch_order(const void *a, const void *b) {
@@ -219,14 +227,15 @@ static void settle(int is_last) {
     qsort(pending, pending_count, sizeof *pending, by_launch_order);
     for (size_t i = 0; i < pending_count; i++) {
         struct launch *launch = &pending[i];
-        if (in_range(launch->start))
-            count_inside(launch);
-        else if (is_last || launch->age++ >= PATIENCE)
-            rows[launch->row].outside++;
-        else {
+        enum place place = place_of(launch->start);
+        if (place != INSIDE && !is_last && launch->age++ < PATIENCE) {
             pending[kept++] = *launch;
             continue;
         }
+        if (place == NOWHERE)
+            rows[launch->row].outside++;
+        else
+            count_inside(launch);
         changed = 1;
     }
     pending_count = kept;

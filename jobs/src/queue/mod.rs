@@ -14,7 +14,7 @@ mod workers;
 
 pub use jobs::Renewal;
 pub use model::{Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, StoredArtifact, UnknownState};
-pub use ncu_runner::protocol::KernelTime;
+pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
 pub use reaper::Reaped;
 pub use runs::RunLease;
 pub use workers::WorkerState;

@@ -33,7 +33,8 @@ impl Queue {
         };
         let rows = sqlx::query!(
             r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind, simulated,
-                      launches AS "launches: Json<Vec<KernelTime>>", coverage, started_at, ended_at, artifact_name, artifact_bytes
+                      launches AS "launches: Json<Vec<KernelTime>>", coverage, clock_control, started_at, ended_at, artifact_name,
+                      artifact_bytes
                FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
             id.0
         )
@@ -50,6 +51,7 @@ impl Queue {
                 error: run.error,
                 error_kind: run.error_kind,
                 simulated: run.simulated,
+                clock_control: run.clock_control,
                 launches: run.launches.map(|launches| launches.0).unwrap_or_default(),
                 coverage: run.coverage,
                 started_at: run.started_at,

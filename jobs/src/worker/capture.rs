@@ -95,6 +95,7 @@ impl ShapeRun<'_> {
             spec: self.shape.spec(),
             ncu: ncu.argv(),
             selection: ncu.selection,
+            warm_calls: ncu.warm_calls,
             landlock: limits.landlock,
             warmup_timeout_secs: limits.warmup.as_secs(),
             capture_timeout_secs: self.capture_limit().as_secs(),

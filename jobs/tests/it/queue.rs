@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jobs::Error;
 use jobs::ids::Owner;
-use jobs::queue::{Claim, ErrorKind, KernelTime, Queue, Renewal, RunEnd, RunLease, State, StoredArtifact};
+use jobs::queue::{
+    Claim, ClockControl, ErrorKind, KernelTime, Queue, Renewal, RunEnd, RunLease, State, StoredArtifact,
+};
 use sqlx::PgPool;
 
 use crate::support::{database, job};
@@ -23,6 +25,7 @@ fn success(name: &str) -> RunEnd {
         exit_code: Some(0),
         error: None,
         simulated: true,
+        clock_control: Some(ClockControl::Base),
         launches: vec![KernelTime { kernel: "geqr2(float*)".to_owned(), count: 3, total_ns: 900, share: 0.9 }],
         coverage: Some(0.9),
         artifact: Some((name.to_owned(), artifact)),
@@ -36,6 +39,7 @@ fn failure() -> RunEnd {
         exit_code: Some(1),
         error,
         simulated: true,
+        clock_control: None,
         launches: Vec::new(),
         coverage: None,
         artifact: None,

@@ -107,6 +107,7 @@ async fn a_whole_capture_works() {
         spec: "size: 1024; seed: 31232".to_owned(),
         ncu: ncu.map(str::to_owned).to_vec(),
         selection: Selection { mode: CaptureMode::Window, max_launches: 10 },
+        warm_calls: 0,
         landlock: true,
         warmup_timeout_secs: 60,
         capture_timeout_secs: 60,
