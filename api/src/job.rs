@@ -69,6 +69,8 @@ struct Run {
     artifact_name: Option<String>,
 
     error_kind: Option<String>,
+    /// The end of what the submission printed; null where it succeeded or printed nothing.
+    output_tail: Option<String>,
     simulated: bool,
     /// The kernels that hold most of the time, the longest first.
     launches: Vec<KernelTime>,
@@ -128,6 +130,7 @@ impl From<RunView> for Run {
             error: run.error,
             artifact_name: run.artifact_name,
             error_kind: run.error_kind,
+            output_tail: run.output_tail,
             simulated: run.simulated,
             launches: run.launches,
             coverage: run.coverage,

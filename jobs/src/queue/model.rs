@@ -88,6 +88,8 @@ pub struct RunEnd {
     pub exit_code: Option<i32>,
     /// The sentence for the user, with its kind.
     pub error: Option<(ErrorKind, String)>,
+    /// The end of what the submission printed, where there is no archive; at most 4 KiB.
+    pub output_tail: Option<String>,
     /// Made by the stand-in profiler.
     pub simulated: bool,
     /// The kernels that hold most of the time, the longest first; empty where nothing was seen.
@@ -181,6 +183,8 @@ pub struct RunView {
     pub error: Option<String>,
     /// Whose fault, and which kind.
     pub error_kind: Option<String>,
+    /// The end of what the submission printed, where there is no archive.
+    pub output_tail: Option<String>,
     /// Made by the stand-in profiler.
     pub simulated: bool,
     /// The kernels that hold most of the time, the longest first; empty where nothing was seen.
