@@ -68,6 +68,7 @@ fn explained(lines: &[&str], at: usize) -> String {
     let group = lines[..at].iter().rposition(|line| is_exception(line) && name(line).ends_with("Group"));
     if let Some(group) = group
         && lines[group..at].iter().any(|line| line.starts_with("+-"))
+        && !lines[group..at].iter().any(|line| ends_group(line))
     {
         let members: Vec<&str> = lines[group + 1..=at].iter().copied().filter(|line| is_exception(line)).collect();
         return format!("{}: {}", lines[group], members[..members.len().min(MAX_MEMBERS)].join("; "));
@@ -80,6 +81,11 @@ fn explained(lines: &[&str], at: usize) -> String {
         return located(lines, at);
     }
     line.to_owned()
+}
+
+/// The rule below the last member of an exception group; those above the members have a number in them.
+fn ends_group(line: &str) -> bool {
+    line.starts_with("+-") && line.bytes().all(|byte| matches!(byte, b'+' | b'-'))
 }
 
 /// An exception without a message: the line of code that raised it says more than its name.
@@ -286,6 +292,9 @@ mod tests {
                 "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 400.00 GiB. GPU 0 has a total capacity of 139.80 GiB",
             ),
         ];
+        // One that was caught and printed earlier has no part in what came later.
+        let (group, later) = (cases[4].0, "Traceback (most recent call last):\nKeyError: 'later'\n");
+        assert_eq!(submission_error(&format!("{group}{later}")).unwrap(), "KeyError: 'later'");
         for (end, expected) in cases {
             let told = submission_error(&format!("{traceback}{end}")).unwrap();
             assert_eq!(told, expected);
