@@ -69,6 +69,8 @@ struct Run {
     artifact_name: Option<String>,
 
     error_kind: Option<String>,
+    /// The end of what the submission printed; null where it succeeded or printed nothing.
+    output_tail: Option<String>,
     simulated: bool,
     /// With which clocks the report's durations were measured.
     clock_control: Option<String>,
@@ -139,6 +141,7 @@ impl From<RunView> for Run {
             error: run.error,
             artifact_name: run.artifact_name,
             error_kind: run.error_kind,
+            output_tail: run.output_tail,
             simulated: run.simulated,
             clock_control: run.clock_control,
             launches: run.launches.into_iter().map(Launches::from).collect(),

@@ -24,6 +24,7 @@ async fn profiled(service: &Service) -> (String, Vec<u8>) {
         state: State::Succeeded,
         exit_code: Some(0),
         error: None,
+        output_tail: None,
         simulated: false,
         clock_control: None,
         launches: Vec::new(),

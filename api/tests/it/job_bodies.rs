@@ -54,7 +54,7 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "requested_benchmarks": [{"index": 1, "config": shape}],
         "runs": [{
             "benchmark_index": 1, "benchmark": shape, "status": "queued", "exit_code": null, "error": null,
-            "artifact_name": null, "error_kind": null, "simulated": false, "clock_control": null,
+            "artifact_name": null, "error_kind": null, "output_tail": null, "simulated": false, "clock_control": null,
             "launches": [], "coverage": null, "started_at": null, "ended_at": null,
         }],
         "artifacts": [],
@@ -84,6 +84,7 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
             state: if failed { State::Failed } else { State::Succeeded },
             exit_code: Some(i32::from(failed)),
             error: failed.then(|| (ErrorKind::Submission, "It does not compile.".to_owned())),
+            output_tail: failed.then(|| "one line\nanother".to_owned()),
             simulated: true,
             clock_control: (!failed).then_some(ClockControl::Base),
             launches: if failed {
@@ -120,8 +121,9 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
         body["runs"][2],
         json!({
             "benchmark_index": 2, "benchmark": {"n": 512, "batch": 640, "cond": 2}, "status": "failed", "exit_code": 1,
-            "error": "It does not compile.", "artifact_name": null, "error_kind": "submission", "simulated": true,
-            "clock_control": null, "launches": [], "coverage": null, "started_at": "a time", "ended_at": "a time",
+            "error": "It does not compile.", "artifact_name": null, "error_kind": "submission",
+            "output_tail": "one line\nanother", "simulated": true, "clock_control": null, "launches": [], "coverage": null,
+            "started_at": "a time", "ended_at": "a time",
         })
     );
 }

@@ -169,6 +169,9 @@ pub struct Outcome {
     pub versions: std::collections::BTreeMap<String, String>,
     /// The steps that were run, in order.
     pub steps: Vec<Step>,
+    /// Where the overview was when its limit ended it; `None` when it ended by itself, or hung outside of the range. With
+    /// [`Stuck::InRange`] there is no capture.
+    pub stuck: Option<Stuck>,
     /// What the program launches in the range, seen before the capture; `None` when nothing was seen.
     pub overview: Option<Overview>,
     /// How the report's launches were chosen; `None` when it did not come to that.
@@ -177,6 +180,16 @@ pub struct Outcome {
     pub streams: std::collections::BTreeMap<String, StreamStats>,
     /// How often the kernel killed a process for the container's memory limit.
     pub oom_kills: u64,
+}
+
+/// How a program hangs in the range. The submission's own process tells, so it is no more than a claim about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stuck {
+    /// Its process was in the range.
+    InRange,
+    /// Its process had entered the range and was gone, and the evaluator waited for an answer.
+    Died,
 }
 
 /// What a program launches in the range, in short. [`LAUNCHES_FILE`] has it in full.

@@ -17,7 +17,7 @@ pub use model::{Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, Store
 pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
 pub use reaper::Reaped;
 pub use runs::RunLease;
-pub use workers::WorkerState;
+pub use workers::{WorkerCounts, WorkerState};
 
 use std::time::Duration;
 

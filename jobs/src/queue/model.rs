@@ -88,6 +88,8 @@ pub struct RunEnd {
     pub exit_code: Option<i32>,
     /// The sentence for the user, with its kind.
     pub error: Option<(ErrorKind, String)>,
+    /// The end of what the submission printed, where there is no archive; at most 4 KiB.
+    pub output_tail: Option<String>,
     /// Made by the stand-in profiler.
     pub simulated: bool,
     /// With which clocks the report was made; `None` without a report.
@@ -183,6 +185,8 @@ pub struct RunView {
     pub error: Option<String>,
     /// Whose fault, and which kind.
     pub error_kind: Option<String>,
+    /// The end of what the submission printed, where there is no archive.
+    pub output_tail: Option<String>,
     /// Made by the stand-in profiler.
     pub simulated: bool,
     /// With which clocks the report was made; `None` where there is none, and for reports older than this field.

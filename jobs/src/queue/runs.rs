@@ -49,7 +49,7 @@ impl Queue {
         sqlx::query!(
             "UPDATE runs SET state = $3, exit_code = $4, error_kind = $5, error = $6, simulated = $7, ended_at = now(),
                     artifact_name = $8, artifact_path = $9, artifact_bytes = $10, artifact_sha256 = $11,
-                    launches = $12, coverage = $13, clock_control = $14
+                    launches = $12, coverage = $13, clock_control = $14, output_tail = $15
              WHERE job_id = $1 AND benchmark_index = $2 AND state = 'running'",
             run.job.0,
             run.benchmark_index.cast_signed(),
@@ -65,6 +65,7 @@ impl Queue {
             (!end.launches.is_empty()).then_some(Json(&end.launches)) as _,
             end.coverage,
             end.clock_control.map(ClockControl::as_str),
+            end.output_tail,
         )
         .execute(&mut *tx)
         .await?;

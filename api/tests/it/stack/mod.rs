@@ -93,6 +93,55 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
 }
 
 #[tokio::test]
+async fn the_revision_of_the_problems_is_in_the_health_and_in_each_manifest() {
+    let stack = Stack::start().await;
+    let commit = stack.commit_problems().await;
+    let worker = stack.worker(&[]);
+    assert_eq!(revision(&stack).await, serde_json::json!({"commit": commit, "dirty": false}));
+    stack.health_is("problems", serde_json::json!({"revision": commit, "dirty": false})).await;
+
+    stack.limit_captures(61);
+    stack.health_is("problems", serde_json::json!({"revision": commit, "dirty": true})).await;
+    // A worker that does not remember either what git said before.
+    drop(worker);
+    let _next = stack.worker(&[]);
+    assert_eq!(revision(&stack).await, serde_json::json!({"commit": commit, "dirty": true}));
+}
+
+/// Profiles one shape; the revision in its manifest.
+async fn revision(stack: &Stack) -> serde_json::Value {
+    let job = stack.submit(GOOD, &[("benchmark_index", "0")]).await;
+    let body = stack.ended(&job).await;
+    let mut archive = stack.archive(&body["artifacts"][0]).await;
+    let mut manifest: serde_json::Value = serde_json::from_str(&text(&mut archive, "manifest.json")).unwrap();
+    manifest["reference_kernels"].take()
+}
+
+#[tokio::test]
+async fn the_health_tells_whether_anybody_works() {
+    let stack = Stack::start().await;
+    let health = stack.health().await;
+    assert_eq!((&health["status"], &health["workers"]["alive"]), (&"ok".into(), &0.into()));
+    assert!(health["detail"].as_str().unwrap().starts_with("No worker is alive"), "{health}");
+
+    let mut unready = stack.worker(&[("NCU_SERVICE_WORKER_IMAGE", "ncu-service-nowhere:1")]);
+    stack.worker_is("unready").await;
+    let health = stack.health().await;
+    assert_eq!(health["workers"], serde_json::json!({"alive": 1, "ready": 0, "busy": 0}));
+    assert!(health["detail"].as_str().unwrap().starts_with("No worker takes jobs now"), "{health}");
+
+    let _ready = stack.worker(&[]);
+    stack.worker_is("idle").await;
+    let health = stack.health().await;
+    assert_eq!((&health["workers"]["ready"], &health["detail"]), (&1.into(), &serde_json::Value::Null));
+
+    // One that has ended counts no more.
+    harness::signal(&unready, "-TERM").await;
+    unready.wait().await.unwrap();
+    assert_eq!(stack.health().await["workers"], serde_json::json!({"alive": 1, "ready": 1, "busy": 0}));
+}
+
+#[tokio::test]
 async fn one_index_profiles_one_shape() {
     let stack = Stack::start().await;
     let _worker = stack.worker(&[]);

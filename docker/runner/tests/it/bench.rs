@@ -51,16 +51,16 @@ impl Bench {
         fs::write(root.path().join("in/submission.py"), submission).unwrap();
         let ncu = dev.join("ncu").to_str().unwrap().to_owned();
         let report = root.path().join("out/profile/profile.ncu-rep");
-        let options = ["--nvtx", "--nvtx-include", "custom_kernel/", "--check-exit-code", "yes", "-f", "-o"];
+        let options = "--nvtx --nvtx-include custom_kernel/ --target-processes all --check-exit-code yes -f -o";
         let capture = CaptureRequest {
             files,
             main: "eval.py".to_owned(),
             spec: "size: 1024; seed: 31232".to_owned(),
             ncu: [ncu.as_str()]
-                .iter()
-                .chain(&options)
-                .chain(&[report.to_str().unwrap()])
-                .map(ToString::to_string)
+                .into_iter()
+                .chain(options.split(' '))
+                .chain([report.to_str().unwrap()])
+                .map(str::to_owned)
                 .collect(),
             selection: Selection { mode: CaptureMode::Window, max_launches: 10 },
             warm_calls: 0,

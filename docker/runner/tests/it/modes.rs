@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use ncu_runner::protocol::{CaptureMode, Choice, Overview};
+use ncu_runner::protocol::{CaptureMode, Choice, Overview, Stuck};
 
 use crate::bench::{Bench, Ran};
 
@@ -160,6 +160,7 @@ def custom_kernel(data):
     assert!(ran.outcome.steps[0].timed_out && ran.outcome.overview.is_none(), "{ran:?}");
     assert_eq!(choice(&ran).mode, CaptureMode::Window);
     assert!(choice(&ran).fallback.as_ref().unwrap().contains("saw no launch"), "{ran:?}");
+    assert_eq!(ran.outcome.stuck, Some(Stuck::Died), "its process is gone, and the tracer may be to blame");
     assert!(!bench.path("out/launches.csv").exists());
 }
 
@@ -171,7 +172,7 @@ def custom_kernel(data):
     gpu.launch('true_one(int)', 1, 32, lambda: None)
     folder = os.environ.get('NCU_SERVICE_LAUNCHES_DIR')
     if folder:
-        forged = 'launches 1\\nlost 0\\nkernel 5 0 18446744073709551615 1 1 1 1 1 1 x|--help%00%0A--launch-count\\nrun 0 5\\nend\\n'
+        forged = 'launches 2\\nprocess 1\\nlost 0\\nrange 1 0\\nkernel 5 0 18446744073709551615 1 1 1 1 1 1 x|--help%00%0A--launch-count\\nrun 0 5\\nend\\n'
         open(folder + '/0', 'w').write(forged)
         os.mkfifo(folder + '/1')
         os.symlink('/etc/passwd', folder + '/2')
