@@ -2,8 +2,8 @@
 # shellcheck shell=bash disable=SC2154
 # Expects `out` and `BIN`; sets `problems`, the checkout that the service reads.
 
-api_url=http://127.0.0.1:8765
-kernelbot_url=http://127.0.0.1:8766
+api_url=http://127.0.0.1:${PORT:-8765}
+kernelbot_url=http://127.0.0.1:$((${PORT:-8765} + 1))
 service_pids=() worker_pids=() workers_started=0
 
 start_stack() {
