@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use ncu_runner::protocol::{Choice, LandlockState, Overview, Step, StreamStats};
+use ncu_runner::protocol::{Choice, ClockControl, LandlockState, Overview, Step, StreamStats};
 use serde::Serialize;
 
 use crate::capture::options::RequestOptions;
@@ -45,6 +45,10 @@ pub struct Manifest<'a> {
     pub submission: Submission<'a>,
     /// The request's own capture options.
     pub options: &'a RequestOptions,
+    /// With which clocks the report's durations were measured; `overview` has its own.
+    pub clock_control: ClockControl,
+    /// Calls of the submission before the one that was captured.
+    pub warm_calls: u32,
     /// The image that ran it.
     pub image: Image<'a>,
     /// The GPUs that it got; empty where nobody could tell.

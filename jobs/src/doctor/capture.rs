@@ -112,6 +112,7 @@ fn request(config: &WorkerConfig) -> CaptureRequest {
         spec: "size: 1".to_owned(),
         ncu: ncu.map(str::to_owned).to_vec(),
         selection: Selection { mode: CaptureMode::Window, max_launches: 1 },
+        warm_calls: 0,
         landlock: config.limits.landlock,
         warmup_timeout_secs: STEP_LIMIT.as_secs(),
         capture_timeout_secs: STEP_LIMIT.as_secs(),

@@ -29,7 +29,7 @@ pub use quarantine::Quarantine;
 use crate::sandbox::GpuAccess;
 use crate::{Error, Result};
 use devices::Gpu;
-use health::Condition;
+use health::{Condition, Wait};
 use smi::NvidiaSmi;
 use xid::KernelLog;
 
@@ -84,16 +84,7 @@ impl Gpus {
         if self.access == GpuAccess::None {
             return Ok(());
         }
-        let gpus = self.gpus();
-        let xids = self.kernel_log.lock().unwrap_or_else(PoisonError::into_inner).new_xids();
-        for xid in &xids {
-            tracing::warn!(gpu = xid.address, xid = xid.number, text = xid.text, "the driver reported an Xid");
-        }
-        let condition = match health::illness(&gpus, &xids) {
-            Some(why) => Condition::Ill(why),
-            None => health::settle(&self.smi, &gpus, self.config.max_used_bytes, self.patience).await,
-        };
-        match condition {
+        match self.condition(Wait::UntilFree).await {
             Condition::Fit => Ok(()),
             Condition::Unknown => {
                 if !self.told_of_missing_smi.swap(true, Ordering::Relaxed) {
@@ -105,11 +96,39 @@ impl Gpus {
                 Ok(())
             }
             Condition::Busy(why) => Err(Error::Gpu(format!("not free: {why}"))),
-            Condition::Failing(why) | Condition::Ill(why) => {
-                self.begin_quarantine(&why)?;
-                Err(Error::Gpu(format!("in quarantine: {why}")))
-            }
+            Condition::Failing(why) | Condition::Ill(why) => self.give_up(&why),
         }
+    }
+
+    /// Makes sure that none of them has fallen ill, whoever uses them now. Goes by what is seen from outside alone, so nothing
+    /// that runs in a container can make a well GPU ill.
+    ///
+    /// An error means that one has, and is in quarantine from then on.
+    pub async fn check(&self) -> Result<()> {
+        if self.access == GpuAccess::None {
+            return Ok(());
+        }
+        match self.condition(Wait::WhileFailing).await {
+            Condition::Fit | Condition::Unknown | Condition::Busy(_) => Ok(()),
+            Condition::Failing(why) | Condition::Ill(why) => self.give_up(&why),
+        }
+    }
+
+    async fn condition(&self, wait: Wait) -> Condition {
+        let gpus = self.gpus();
+        let xids = self.kernel_log.lock().unwrap_or_else(PoisonError::into_inner).new_xids();
+        for xid in &xids {
+            tracing::warn!(gpu = xid.address, xid = xid.number, text = xid.text, "the driver reported an Xid");
+        }
+        match health::illness(&gpus, &xids) {
+            Some(why) => Condition::Ill(why),
+            None => health::settle(&self.smi, &gpus, self.config.max_used_bytes, self.patience, wait).await,
+        }
+    }
+
+    fn give_up(&self, why: &str) -> Result<()> {
+        self.begin_quarantine(why)?;
+        Err(Error::Gpu(format!("in quarantine: {why}")))
     }
 
     /// How they are, in one look; outside a turn it may find another worker's capture. `None` without `nvidia-smi`; the error

@@ -138,6 +138,41 @@ async fn an_xid_of_the_hardware_is_an_illness_and_one_of_a_submission_is_not() {
 }
 
 #[tokio::test]
+async fn a_gpu_that_is_lost_in_mid_capture_is_told_from_a_submission_that_fails() {
+    // Well, though another worker captures on it by now: the submission failed by itself.
+    let mut it = Bench::new(&smi("00000000:19:00.0, 9999\\n", "00000000:19:00.0, 418\\n"));
+    it.gpus.patience = Duration::from_hours(1);
+    it.gpus.check().await.unwrap();
+    assert_eq!(it.reason(), None);
+    // No nvidia-smi says nothing, either way.
+    it.gpus.smi = NvidiaSmi::new("/nowhere/nvidia-smi");
+    it.gpus.check().await.unwrap();
+
+    let log = it.folder.path().join("kmsg");
+    let report = |line: &str| fs::write(&log, format!("3,1,1,-;NVRM: Xid (PCI:0000:19:00): {line}\n")).unwrap();
+    report("79, GPU has fallen off the bus.");
+    assert_eq!(
+        it.gpus.check().await.unwrap_err().to_string(),
+        "GPU: in quarantine: Xid 79, GPU has fallen off the bus."
+    );
+    assert!(it.reason().unwrap().contains("Xid 79"));
+
+    let it = Bench::new("echo 'Unable to determine the device handle for GPU0: 0000:19:00.0: GPU is lost.'; exit 15");
+    assert!(it.gpus.check().await.unwrap_err().to_string().contains("GPU is lost"));
+    let it = Bench::new("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18");
+    assert!(it.gpus.check().await.unwrap_err().to_string().contains("Failed to initialize NVML"));
+}
+
+#[tokio::test]
+async fn an_xid_that_a_submission_causes_leaves_its_failure_its_own() {
+    let it = Bench::new(&smi("00000000:19:00.0, 4\\n", ""));
+    let xid = "3,1,1,-;NVRM: Xid (PCI:0000:19:00): 31, pid=7, name=python3, MMU Fault\n";
+    fs::write(it.folder.path().join("kmsg"), xid).unwrap();
+    it.gpus.check().await.unwrap();
+    assert_eq!(it.reason(), None);
+}
+
+#[tokio::test]
 async fn a_quarantine_lasts_until_it_is_lifted() {
     let it = Bench::new(&smi("00000000:19:00.0, 4\\n", ""));
     it.gpus.begin_quarantine("a person's look").unwrap();

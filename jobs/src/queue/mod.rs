@@ -15,11 +15,11 @@ mod workers;
 
 pub use jobs::Renewal;
 pub use model::{Artifact, Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, StoredArtifact, UnknownState};
-pub use ncu_runner::protocol::KernelTime;
+pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
 pub use reaper::Reaped;
 pub use retention::{ExpiredArtifact, PruneTurn};
 pub use runs::RunLease;
-pub use workers::WorkerState;
+pub use workers::{WorkerCounts, WorkerState};
 
 use std::time::Duration;
 

@@ -1,16 +1,17 @@
 //! What retention asks and writes. An archive expires first, so that nobody is handed a file that is about to go, and is
 //! known to be deleted only when it is.
 
+use std::fmt;
 use std::time::Duration;
 
-use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard, PgAdvisoryLockKey};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::types::PgInterval;
+use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard, PgAdvisoryLockKey};
 use sqlx::{Either, Postgres};
 
 use super::Queue;
-use crate::ids::JobId;
 use crate::Result;
+use crate::ids::JobId;
 
 /// Key of the advisory lock that lets one worker at a time prune.
 const LOCK: i64 = 0x6e63_755f_7072_756e;
@@ -18,8 +19,13 @@ const LOCK: i64 = 0x6e63_755f_7072_756e;
 const BATCH: i64 = 500;
 
 /// The right to prune, until it is released.
-#[derive(Debug)]
 pub struct PruneTurn(PgAdvisoryLockGuard<PoolConnection<Postgres>>);
+
+impl fmt::Debug for PruneTurn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PruneTurn")
+    }
+}
 
 impl PruneTurn {
     /// Lets another worker prune.
@@ -88,11 +94,8 @@ impl Queue {
         )
         .fetch_all(&self.pool)
         .await?;
-        let artifact = |job, index: i32, path| ExpiredArtifact {
-            job: JobId(job),
-            benchmark_index: index.cast_unsigned(),
-            path,
-        };
+        let artifact =
+            |job, index: i32, path| ExpiredArtifact { job: JobId(job), benchmark_index: index.cast_unsigned(), path };
         Ok(rows.into_iter().map(|row| artifact(row.job_id, row.benchmark_index, row.path)).collect())
     }
 

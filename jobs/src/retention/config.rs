@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use crate::config::{self, ConfigError, Reader};
 
+const ARTIFACT_DAYS: &str = "NCU_SERVICE_RETENTION_ARTIFACT_DAYS";
+const JOB_DAYS: &str = "NCU_SERVICE_RETENTION_JOB_DAYS";
+const PROMISE_HOURS: &str = "NCU_SERVICE_RETENTION_PROMISE_HOURS";
+const SECS_OF_DAY: u64 = 24 * 60 * 60;
+
 /// How long things are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionConfig {
@@ -20,21 +25,13 @@ pub struct RetentionConfig {
 impl RetentionConfig {
     /// Reads the settings.
     pub fn read(reader: &mut Reader) -> Result<Self, ConfigError> {
-        let promise = reader.or_default(
-            "NCU_SERVICE_RETENTION_PROMISE_HOURS",
-            "24",
-            "hours after its end in which nothing of a job is pruned, however full the store is",
-            |value| config::count(value).map(|hours| Duration::from_hours(hours.into())),
-        )?;
-        let artifacts = reader.or_default(
-            "NCU_SERVICE_RETENTION_ARTIFACT_DAYS",
-            "14",
-            "days for which an archive is kept after its job's end; at least the promise",
-            |value| days(value).and_then(|age| at_least(age, promise, "NCU_SERVICE_RETENTION_PROMISE_HOURS")),
-        )?;
-        Ok(Self {
-            promise,
-            artifacts,
+        let config = Self {
+            artifacts: reader.or_default(
+                ARTIFACT_DAYS,
+                "14",
+                "days for which an archive is kept after its job's end",
+                days,
+            )?,
             artifacts_bytes: reader.or_default(
                 "NCU_SERVICE_RETENTION_ARTIFACT_BYTES",
                 "100g",
@@ -42,21 +39,38 @@ impl RetentionConfig {
                 config::bytes,
             )?,
             jobs: reader.or_default(
-                "NCU_SERVICE_RETENTION_JOB_DAYS",
+                JOB_DAYS,
                 "90",
                 "days for which a job's row is kept after its end; at least as long as its archives",
-                |value| days(value).and_then(|age| at_least(age, artifacts, "NCU_SERVICE_RETENTION_ARTIFACT_DAYS")),
+                days,
             )?,
-        })
+            promise: reader.or_default(
+                PROMISE_HOURS,
+                "24",
+                "hours after its end in which nothing of a job is pruned, however full the store is; at most the time of \
+                 archives",
+                hours,
+            )?,
+        };
+        for (name, value, least, of) in [
+            (ARTIFACT_DAYS, config.artifacts, config.promise, PROMISE_HOURS),
+            (JOB_DAYS, config.jobs, config.artifacts, ARTIFACT_DAYS),
+        ] {
+            if value < least {
+                let value = (value.as_secs() / SECS_OF_DAY).to_string();
+                return Err(ConfigError::Invalid { name, value, reason: format!("at least {of} is expected") });
+            }
+        }
+        Ok(config)
     }
 }
 
-fn days(value: &str) -> Result<Duration, String> {
-    config::count(value).map(|days| Duration::from_hours(24 * u64::from(days)))
+fn hours(value: &str) -> Result<Duration, String> {
+    config::count(value).map(|hours| Duration::from_hours(hours.into()))
 }
 
-fn at_least(age: Duration, least: Duration, setting: &str) -> Result<Duration, String> {
-    if age < least { Err(format!("at least {setting} is expected")) } else { Ok(age) }
+fn days(value: &str) -> Result<Duration, String> {
+    config::count(value).map(|days| Duration::from_secs(SECS_OF_DAY * u64::from(days)))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use chrono::{DateTime, Utc};
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{CONTAINER_DEADLINE, Engine, deadline, has_status};
+use super::engine::{Engine, has_status};
 use crate::collect::{CollectError, OutputDir, UsageLimits};
 use crate::{Error, Result};
 
@@ -134,7 +134,7 @@ impl<'a> Container<'a> {
     }
 
     async fn start(&self) -> Result<()> {
-        deadline("start container", CONTAINER_DEADLINE, self.engine.docker().start_container(&self.id, None)).await
+        self.engine.slow_call("start container", self.engine.docker().start_container(&self.id, None)).await
     }
 
     /// Waits until it is not running. One that ended before the question is answered at once, so no end is missed.
@@ -162,9 +162,10 @@ impl<'a> Container<'a> {
             other => other?,
         }
         let action = "wait for the killed container";
-        tokio::time::timeout(CONTAINER_DEADLINE, self.exit())
+        let patience = self.engine.patience();
+        tokio::time::timeout(patience, self.exit())
             .await
-            .unwrap_or(Err(Error::EngineTimeout { action, deadline_secs: CONTAINER_DEADLINE.as_secs() }))
+            .unwrap_or(Err(Error::EngineTimeout { action, deadline_secs: patience.as_secs() }))
     }
 
     async fn inspect(&self) -> Result<ContainerState> {
@@ -200,8 +201,7 @@ impl Drop for Container<'_> {
 
 async fn try_create(engine: &Engine, name: &str, body: ContainerCreateBody) -> Result<String> {
     let options = CreateContainerOptionsBuilder::default().name(name).build();
-    let created =
-        deadline("create container", CONTAINER_DEADLINE, engine.docker().create_container(Some(options), body));
+    let created = engine.slow_call("create container", engine.docker().create_container(Some(options), body));
     created.await.map(|created| created.id)
 }
 

@@ -9,6 +9,8 @@
 mod config;
 mod container;
 mod engine;
+#[cfg(test)]
+pub(crate) mod fake_engine;
 mod gpu;
 mod mounts;
 mod restrictions;
@@ -30,7 +32,7 @@ pub use spec::{ContainerSpec, Inputs, Labels};
 
 use crate::Result;
 use container::Container;
-use engine::Engine;
+use engine::{DEADLINES, Deadlines, Engine};
 
 /// The label of an image that says its `ncu` is the stand-in.
 const SIMULATED_LABEL: &str = "ncu-service.simulated";
@@ -76,7 +78,11 @@ pub struct Leftover {
 impl Sandbox {
     /// Connects to the engine and agrees on a version of its API. Fails when the engine cannot be reached.
     pub async fn connect(config: SandboxConfig) -> Result<Self> {
-        let engine = Engine::connect(config.docker_host.as_deref()).await?;
+        Self::connect_within(config, DEADLINES).await
+    }
+
+    async fn connect_within(config: SandboxConfig, deadlines: Deadlines) -> Result<Self> {
+        let engine = Engine::connect(config.docker_host.as_deref(), deadlines).await?;
         Ok(Self { engine, config })
     }
 

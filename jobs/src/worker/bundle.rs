@@ -48,6 +48,8 @@ pub(super) async fn store(
             sha256: hex::encode(Sha256::digest(run.claim.source.as_bytes())),
         },
         options: &run.claim.options,
+        clock_control: run.command().clock_control,
+        warm_calls: captured.request.warm_calls,
         image: Image { id: &run.image.id, digest: run.image.digest.as_deref() },
         gpus: &gpus,
         measured_clocks: MeasuredClocks { sm: summary.sm_clock, memory: summary.memory_clock },
@@ -74,6 +76,7 @@ pub(super) async fn store(
         "ncu": ncu.unwrap_or(&captured.request.ncu),
         "evaluator": evaluator,
         "cases.txt": spec,
+        "warm_calls": captured.request.warm_calls,
         "simulated": run.image.simulated,
     });
     let mut entries = vec![

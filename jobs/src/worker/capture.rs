@@ -4,7 +4,7 @@ use ncu_runner::protocol::{self, CaptureRequest, Outcome, Request};
 
 use super::judge::Evidence;
 use super::shape::{RUNNER_GRACE, ShapeRun};
-use super::{blocking, turn};
+use super::{blocking, tail, turn};
 use crate::capture::command::CaptureCommand;
 use crate::collect::{CollectError, CollectedFile, OutputDir};
 use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels};
@@ -95,6 +95,7 @@ impl ShapeRun<'_> {
             spec: self.shape.spec(),
             ncu: ncu.argv(),
             selection: ncu.selection,
+            warm_calls: ncu.warm_calls,
             landlock: limits.landlock,
             warmup_timeout_secs: limits.warmup.as_secs(),
             capture_timeout_secs: self.capture_limit().as_secs(),
@@ -112,6 +113,7 @@ impl Captured {
         Evidence {
             how: self.ended.how,
             limits: run.worker.config.sandbox.limits,
+            overview_limit_secs: run.worker.config.limits.warmup.as_secs(),
             capture_limit_secs: run.capture_limit().as_secs(),
             outcome: self.outcome.clone(),
             output: text(output, errors),
@@ -119,6 +121,13 @@ impl Captured {
             popcorn_log: String::from_utf8_lossy(&self.popcorn_log).into_owned(),
             kernel_name: run.command().kernel_name,
         }
+    }
+
+    /// The end of what the submission printed in the capture, or before it where it printed nothing there.
+    pub(super) fn output_tail(&self) -> Option<String> {
+        let (early_out, output) = self.split(&self.stdout, protocol::STDOUT_FILE);
+        let (early_err, errors) = self.split(&self.stderr, protocol::STDERR_FILE);
+        tail::output_tail(output, errors).or_else(|| tail::output_tail(early_out, early_err))
     }
 
     /// A stream before the capture's own step, and from there on: what came before cannot speak for it.

@@ -18,6 +18,7 @@ mod readiness;
 mod shape;
 pub(crate) mod stage;
 mod sweep;
+mod tail;
 pub(crate) mod turn;
 mod wakeup;
 

@@ -56,14 +56,21 @@ pub(super) fn limits_hit(outcome: &Outcome) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use ncu_runner::protocol::{Overview, Step, StreamStats};
+    use ncu_runner::protocol::{ClockControl, Overview, Step, StreamStats};
 
     use super::*;
 
     #[test]
     fn every_limit_that_was_met_is_named_and_no_other() {
         let stats = |bytes_seen, bytes_kept| StreamStats { bytes_seen, bytes_kept, capture_offset: None };
-        let overview = |is_partial| Overview { launches: 1, kernels: 1, total_ns: 1, top: Vec::new(), is_partial };
+        let overview = |is_partial| Overview {
+            launches: 1,
+            kernels: 1,
+            total_ns: 1,
+            top: Vec::new(),
+            is_partial,
+            clock_control: ClockControl::None,
+        };
         let step = |timed_out| Step {
             name: protocol::OVERVIEW_STEP.to_owned(),
             argv: Vec::new(),

@@ -92,7 +92,10 @@ impl ShapeRun<'_> {
         let (exit_code, complaint) = match captured.judgement(self) {
             Judgement::Captured { exit_code, error } => (exit_code, error),
             Judgement::Ended { state, exit_code, error } => {
-                return Ok(Some(self.without_profile(state, exit_code, error)));
+                // A GPU that goes away in mid-capture looks from inside like a submission that fails, and what is printed
+                // inside can be forged. So the outside is asked.
+                self.worker.gpus.check().await?;
+                return Ok(Some(self.without_profile(&captured, state, exit_code, error)));
             }
             Judgement::Fault(detail) => {
                 tracing::warn!(job = %self.claim.id, detail, log = captured.ended.log_tail, "the capture failed on our side");
@@ -101,7 +104,7 @@ impl ShapeRun<'_> {
         };
         let report = match self.take_report(&captured).await? {
             Ok(report) => report,
-            Err(error) => return Ok(Some(self.without_profile(State::Failed, Some(exit_code), error))),
+            Err(error) => return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error))),
         };
         let Some(exported) = self.export(&report).await? else { return Ok(None) };
         let (exports, summary) = match exported {
@@ -109,6 +112,7 @@ impl ShapeRun<'_> {
             Err(why) => {
                 let sentence = format!("The profiler's report could not be exported: {why}.");
                 return Ok(Some(self.without_profile(
+                    &captured,
                     State::Failed,
                     Some(exit_code),
                     (ErrorKind::EmptyCapture, sentence),
@@ -116,7 +120,7 @@ impl ShapeRun<'_> {
             }
         };
         if let Some(error) = lacks_counters(&summary) {
-            return Ok(Some(self.without_profile(State::Failed, Some(exit_code), error)));
+            return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error)));
         }
         let (launches, coverage) = seen(captured.outcome.as_ref());
         let artifact = bundle::store(self, captured, &report, exports, &summary, complaint.as_ref()).await?;
@@ -124,19 +128,29 @@ impl ShapeRun<'_> {
             state: State::Succeeded,
             exit_code: Some(exit_code),
             error: complaint,
+            output_tail: None,
             simulated: self.image.simulated,
+            clock_control: Some(self.command().clock_control),
             launches,
             coverage,
             artifact: Some(artifact),
         }))
     }
 
-    fn without_profile(&self, state: State, exit_code: Option<i32>, error: (ErrorKind, String)) -> RunEnd {
+    fn without_profile(
+        &self,
+        captured: &Captured,
+        state: State,
+        exit_code: Option<i32>,
+        error: (ErrorKind, String),
+    ) -> RunEnd {
         RunEnd {
             state,
             exit_code,
             error: Some(error),
+            output_tail: captured.output_tail(),
             simulated: self.image.simulated,
+            clock_control: None,
             launches: Vec::new(),
             coverage: None,
             artifact: None,

@@ -16,15 +16,19 @@ sys.exit(int(sys.argv[1]))
 ";
 
 fn ncu(folder: &TempDir, args: &[&str]) -> Output {
+    command(folder, args).output().unwrap()
+}
+
+fn command(folder: &TempDir, args: &[&str]) -> Command {
     let dev = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dev");
-    Command::new(dev.join("ncu"))
+    let mut command = Command::new(dev.join("ncu"));
+    command
         .args(args)
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("PYTHONPATH", &dev)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .current_dir(folder)
-        .output()
-        .unwrap()
+        .current_dir(folder);
+    command
 }
 
 /// Captures with these options, and lists the kernels of the report in order.
@@ -89,6 +93,32 @@ with gpu.nvtx_range('custom_kernel'):
     let sizes = ["--filter-mode", "per-launch-config", "--launch-count", "1"];
     assert_eq!(names(&sizes), [float, float]);
     assert_eq!(names(&[&mangled[..], &sizes].concat()), [float, int, float, int]);
+}
+
+#[test]
+fn a_child_process_is_profiled_where_all_processes_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let parent = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1], '0'])\n";
+    let captured = |options: &[&str]| {
+        let range = ["--nvtx", "--nvtx-include", "custom_kernel/"];
+        let program = ["-f", "-o", "r.ncu-rep", "python3", "-c", parent, TARGET];
+        let capture = ncu(&folder, &[&range, options, &program].concat());
+        assert!(capture.status.success(), "{capture:?}");
+        String::from_utf8(capture.stdout).unwrap().matches("==PROF== Profiling").count()
+    };
+    assert_eq!(captured(&["--target-processes", "all"]), 4);
+    assert_eq!(captured(&["--target-processes", "application-only"]), 0);
+    assert_eq!(captured(&[]), 0);
+}
+
+#[test]
+fn a_lock_file_that_is_somebody_elses_stops_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // A folder of the name refuses even root.
+    std::fs::create_dir(folder.path().join("nsight-compute-lock")).unwrap();
+    let capture = command(&folder, &["-f", "-o", "r.ncu-rep", "true"]).env("TMPDIR", folder.path()).output().unwrap();
+    assert_eq!(capture.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&capture.stdout).starts_with("==ERROR== InterprocessLockFailed"), "{capture:?}");
 }
 
 #[test]
