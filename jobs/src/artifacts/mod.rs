@@ -76,9 +76,8 @@ impl ArtifactStore {
             let _ = writer.abort().await;
             return Err(error);
         }
-        tokio::io::AsyncWriteExt::shutdown(&mut writer)
-            .await
-            .map_err(Error::io("finishing an upload to the artifact store"))?;
+        let finished = tokio::io::AsyncWriteExt::shutdown(&mut writer).await;
+        finished.map_err(|source| object_store::Error::Generic { store: "artifacts", source: source.into() })?;
         let stored = self.store.head(&location).await?.size;
         if stored != bytes {
             return Err(Error::Io {
