@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use jobs::queue::{ErrorKind, KernelTime, RunEnd, RunLease, State, StoredArtifact};
+use jobs::queue::{ErrorKind, KernelTime, PendingRun, RunEnd, State, StoredArtifact};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -75,8 +75,8 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
     let service = Service::start().await;
     let id = service.accepted("good-alice").await;
     let claim = service.queue.claim("a worker", Duration::from_mins(1)).await.unwrap().unwrap();
-    for (index, shape) in &claim.pending {
-        let run = RunLease { job: claim.id, token: claim.token, attempt: claim.attempt, benchmark_index: *index };
+    for PendingRun { benchmark_index: index, shape, .. } in &claim.pending {
+        let run = claim.lease_of(*index);
         service.queue.start_run(run).await.unwrap();
         let failed = *index == 2;
         let stored = StoredArtifact { path: format!("p/{index}"), bytes: 7, sha256: [1; 32] };

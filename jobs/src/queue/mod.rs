@@ -3,6 +3,7 @@
 //! The `jobs` table is the truth about who owns a job; an apalis task is a disposable ticket that says "there is work".
 //! `docs/queue.md` explains why.
 
+mod adopt;
 mod jobs;
 mod model;
 mod reaper;
@@ -12,8 +13,9 @@ mod verdict;
 mod view;
 mod workers;
 
+pub use adopt::{Adoption, Held, Live};
 pub use jobs::Renewal;
-pub use model::{Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, StoredArtifact, UnknownState};
+pub use model::{Claim, ErrorKind, JobView, NewJob, PendingRun, RunEnd, RunView, State, StoredArtifact, UnknownState};
 pub use ncu_runner::protocol::KernelTime;
 pub use reaper::Reaped;
 pub use runs::RunLease;

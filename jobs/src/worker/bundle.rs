@@ -30,12 +30,12 @@ pub(super) async fn store(
     let manifest = Manifest {
         schema: Manifest::SCHEMA,
         service: Manifest::SERVICE,
-        simulated: run.image.simulated,
+        simulated: run.origin.image.simulated,
         job_id: run.claim.id.to_string(),
         attempt: run.claim.attempt,
         leaderboard: &run.claim.leaderboard,
         problem_dir: &run.claim.problem_dir,
-        reference_kernels: run.revision,
+        reference_kernels: &run.origin.revision,
         benchmark_index: run.lease.benchmark_index,
         benchmark: run.shape,
         spec: &spec,
@@ -45,7 +45,7 @@ pub(super) async fn store(
             sha256: hex::encode(Sha256::digest(run.claim.source.as_bytes())),
         },
         options: &run.claim.options,
-        image: Image { id: &run.image.id, digest: run.image.digest.as_deref() },
+        image: Image { id: &run.origin.image.id, digest: run.origin.image.digest.as_deref() },
         ncu_version: outcome.ncu_version.as_deref(),
         versions: &outcome.versions,
         landlock: outcome.landlock,
@@ -66,7 +66,7 @@ pub(super) async fn store(
         "ncu": ncu.unwrap_or(&captured.request.ncu),
         "evaluator": evaluator,
         "cases.txt": spec,
-        "simulated": run.image.simulated,
+        "simulated": run.origin.image.simulated,
     });
     let mut entries = vec![
         Entry::json("manifest.json", &manifest)?,
@@ -92,8 +92,8 @@ pub(super) async fn store(
         Ok(path)
     })
     .await?;
-    // The attempt stands in the object's name, so a stale worker overwrites nothing.
-    let object = format!("jobs/{}/{}/{name}", run.claim.id, run.claim.attempt);
+    // The attempt and its holder stand in the object's name, so a stale worker overwrites nothing.
+    let object = format!("jobs/{}/{}/{name}", run.claim.id, run.claim.holder());
     let stored = run.worker.store.put_file(&object, &archive).await?;
     Ok((name, stored))
 }

@@ -33,6 +33,8 @@ pub struct WorkerConfig {
     pub limits: ShapeLimits,
     /// How long a claim lasts without renewal.
     pub lease: Duration,
+    /// How long a job without a worker waits to be adopted.
+    pub adoption: Duration,
 }
 
 /// The limits of one shape's processing.
@@ -80,6 +82,13 @@ impl WorkerConfig {
                 "30",
                 "how long a claim lasts without renewal, in seconds",
                 lease,
+            )?,
+            adoption: reader.or_default(
+                "NCU_SERVICE_ADOPTION_SECS",
+                "60",
+                "how long a job that lost its worker waits for a worker of the same host to take it over, in seconds after the \
+                 lease; then it starts anew, wherever",
+                config::seconds,
             )?,
         })
     }

@@ -6,15 +6,16 @@ use std::time::Duration;
 use ncu_runner::protocol::{self, KernelTime, Outcome, Overview};
 use tokio_util::sync::CancellationToken;
 
+use super::attempt::Attempt;
 use super::bundle;
 use super::capture::Captured;
 use super::judge::Judgement;
-use super::stage::RunFolder;
-use super::{Worker, blocking, stage};
+use super::stage::{Origin, RunFolder};
+use super::{Worker, blocking};
 use crate::problems::{Problem, Revision, Shape};
-use crate::queue::{Claim, ErrorKind, RunEnd, RunLease, State};
+use crate::queue::{Claim, ErrorKind, PendingRun, RunEnd, RunLease, State};
 use crate::report::ReportSummary;
-use crate::sandbox::Image;
+use crate::sandbox::Leftover;
 use crate::{Error, Result};
 
 /// What the runner may take beyond the limits of its steps.
@@ -30,43 +31,45 @@ pub(super) struct ShapeRun<'a> {
     pub claim: &'a Claim,
     pub lease: RunLease,
     pub problem: &'a Problem,
-    /// The checkout's, from when the problem was read.
-    pub revision: &'a Revision,
     pub shape: &'a Shape,
-    pub image: Image,
+    /// What it was begun with.
+    pub origin: Origin,
     pub folder: Arc<RunFolder>,
-    /// Fires when the attempt must end.
+    /// Fires when the container must end.
     pub stop: &'a CancellationToken,
 }
 
-/// Profiles one shape. `None` when `stop` ended it; an error is a fault of ours.
+/// Profiles one shape; where there is a `capture` of it already, by that. `None` when `stop` ended it; an error is a fault of
+/// ours. Container and folder stay.
 pub(super) async fn profile(
-    worker: &Worker,
-    claim: &Claim,
-    lease: RunLease,
+    attempt: &Attempt<'_>,
     problem: &Problem,
     revision: &Revision,
-    shape: &Shape,
+    pending: &PendingRun,
+    capture: Option<&Leftover>,
     stop: &CancellationToken,
 ) -> Result<Option<RunEnd>> {
-    let image = worker.sandbox.image().await?;
-    let path = stage::attempt_folder(&worker.instance_dir, claim.token).join(lease.benchmark_index.to_string());
-    let folder = Arc::new(blocking(move || RunFolder::create(path)).await?);
-    let run = ShapeRun { worker, claim, lease, problem, revision, shape, image, folder: Arc::clone(&folder), stop };
-    let end = run.run().await;
-    drop(run);
-    // What a submission left may be hundreds of thousands of files.
-    blocking(move || {
-        drop(folder);
-        Ok(())
-    })
-    .await?;
-    end
+    let Attempt { worker, claim, .. } = *attempt;
+    let path = attempt.run_folder(pending.benchmark_index);
+    let (folder, origin) = if capture.is_some() {
+        let reopen = || {
+            let folder = RunFolder::reopen(path)?;
+            let origin = folder.origin()?;
+            Ok((folder, origin))
+        };
+        blocking(reopen).await?
+    } else {
+        let origin = Origin { image: worker.sandbox.image().await?, revision: revision.clone() };
+        (blocking(move || RunFolder::create(path)).await?, origin)
+    };
+    let lease = claim.lease_of(pending.benchmark_index);
+    let folder = Arc::new(folder);
+    ShapeRun { worker, claim, lease, problem, shape: &pending.shape, origin, folder, stop }.run(capture).await
 }
 
 impl ShapeRun<'_> {
-    async fn run(&self) -> Result<Option<RunEnd>> {
-        let Some(captured) = self.capture().await? else { return Ok(None) };
+    async fn run(&self, capture: Option<&Leftover>) -> Result<Option<RunEnd>> {
+        let Some(captured) = self.capture(capture).await? else { return Ok(None) };
         let (exit_code, complaint) = match captured.judgement(self) {
             Judgement::Captured { exit_code, error } => (exit_code, error),
             Judgement::Ended { state, exit_code, error } => {
@@ -102,7 +105,7 @@ impl ShapeRun<'_> {
             state: State::Succeeded,
             exit_code: Some(exit_code),
             error: complaint,
-            simulated: self.image.simulated,
+            simulated: self.origin.image.simulated,
             launches,
             coverage,
             artifact: Some(artifact),
@@ -114,14 +117,14 @@ impl ShapeRun<'_> {
             state,
             exit_code,
             error: Some(error),
-            simulated: self.image.simulated,
+            simulated: self.origin.image.simulated,
             launches: Vec::new(),
             coverage: None,
             artifact: None,
         }
     }
 
-    /// The container's time limit in all: each step has its own, kept by the runner.
+    /// The time limit of the capture's own step.
     pub(super) fn capture_limit(&self) -> Duration {
         self.worker.config.limits.capture.max(self.problem.benchmark_timeout)
     }
