@@ -79,8 +79,8 @@ pub async fn run(worker: &Arc<Worker>, claim: Claim, claimed_at: Instant, inheri
     };
     let recorded = match end {
         Ok(End::HandedOver) => {
-            // Whoever adopts it must find nobody here.
-            drop((keeper, attempt));
+            // A renewal would take it back.
+            drop(keeper);
             if let Err(error) = hand_over(worker, &claim).await {
                 tracing::warn!(job = %claim.id, holder, %error, "the job could not be handed over; it is adopted after its lease");
             }
@@ -189,7 +189,7 @@ impl<'a> Attempt<'a> {
                 Err(error @ Error::Capture(_)) => {
                     tracing::warn!(job = %self.claim.id, benchmark = benchmark_index, %error, "a shape failed on our side");
                     fault.get_or_insert(error);
-                    self.clear(benchmark_index).await;
+                    // What it left stays: nothing has shown that the lease is still ours.
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -198,7 +198,7 @@ impl<'a> Attempt<'a> {
             // An archive whose run is refused here stays in the store: the write may have gone through before the connection
             // broke, so the object may be a published one.
             persist("ending a shape", || self.worker.queue.finish_run(run, &end)).await?;
-            // Not before: until the end is recorded, an adopter needs what there is.
+            // Not before: until the end is recorded, an adopter needs what there is, and it may have it already.
             self.clear(benchmark_index).await;
         }
         fault.map_or(Ok(End::Done), Err)

@@ -26,6 +26,9 @@ def custom_kernel(data):
 
 const ONE_SHAPE: [(&str, &str); 1] = [("benchmark_index", "0")];
 
+/// No crowded machine makes a living worker lose this lease.
+const LONG_LEASE: [(&str, &str); 1] = [("NCU_SERVICE_LEASE_SECS", "600")];
+
 /// The job's end: one archive, by the given capture, in the first attempt, and nothing is left.
 async fn is_delivered(stack: &Stack, job: &str, capture: &Capture) -> Value {
     let body = stack.ended(job).await;
@@ -40,11 +43,11 @@ async fn is_delivered(stack: &Stack, job: &str, capture: &Capture) -> Value {
 #[tokio::test]
 async fn the_container_of_a_worker_that_was_killed_is_waited_for_by_the_next_one() {
     let stack = Stack::start().await;
-    let mut worker = stack.worker(&[]);
+    let mut worker = stack.worker(&LONG_LEASE);
     let job = stack.submit(LONG, &ONE_SHAPE).await;
     let capture = stack.capture_runs(&job).await;
     worker.kill().await.unwrap();
-    let _next = stack.worker(&[]);
+    let _next = stack.worker(&LONG_LEASE);
     is_delivered(&stack, &job, &capture).await;
     assert_eq!((stack.number("adoption").await, stack.number("faults").await), (1, 0));
     assert_eq!(stack.stored_archives(), 1);
@@ -53,7 +56,7 @@ async fn the_container_of_a_worker_that_was_killed_is_waited_for_by_the_next_one
 #[tokio::test]
 async fn a_worker_that_is_told_to_stop_leaves_at_once_and_its_container_stays() {
     let stack = Stack::start().await;
-    let mut worker = stack.worker(&[("NCU_SERVICE_LEASE_SECS", "600")]);
+    let mut worker = stack.worker(&LONG_LEASE);
     let job = stack.submit(LONG, &ONE_SHAPE).await;
     let capture = stack.capture_runs(&job).await;
     let told = Instant::now();
@@ -65,7 +68,7 @@ async fn a_worker_that_is_told_to_stop_leaves_at_once_and_its_container_stays() 
     assert_eq!(captures(&job, &[]).await, std::slice::from_ref(&capture));
 
     // The first one's lease would have held for ten minutes.
-    let _next = stack.worker(&[]);
+    let _next = stack.worker(&LONG_LEASE);
     is_delivered(&stack, &job, &capture).await;
     assert_eq!((stack.number("adoption").await, stack.number("losses").await), (1, 0));
 }
@@ -122,7 +125,7 @@ async fn a_capture_that_went_down_with_its_host_is_made_again_and_blames_nobody(
 async fn a_worker_killed_in_an_export_leaves_the_capture_to_the_next_one() {
     let stack = Stack::start().await;
     let mut worker = stack.worker(&[]);
-    let job = stack.submit(GOOD, &ONE_SHAPE).await;
+    let job = stack.submit(LONG, &ONE_SHAPE).await;
     let capture = stack.capture_runs(&job).await;
     while containers(&job).await.lines().count() < 2 {
         sleep(Duration::from_millis(20)).await;
@@ -195,11 +198,11 @@ async fn a_container_whose_job_began_anew_elsewhere_is_removed() {
 #[tokio::test]
 async fn of_two_workers_that_start_at_once_one_adopts() {
     let stack = Stack::start().await;
-    let mut worker = stack.worker(&[]);
+    let mut worker = stack.worker(&LONG_LEASE);
     let job = stack.submit(LONG, &ONE_SHAPE).await;
     let capture = stack.capture_runs(&job).await;
     worker.kill().await.unwrap();
-    let _next = [stack.worker(&[]), stack.worker(&[])];
+    let _next = [stack.worker(&LONG_LEASE), stack.worker(&LONG_LEASE)];
     is_delivered(&stack, &job, &capture).await;
     assert_eq!((stack.number("adoption").await, stack.stored_archives()), (1, 1));
 }
@@ -254,6 +257,39 @@ async fn the_next_capture_waits_for_one_whose_worker_was_killed() {
     let early = capture_times(&stack, &early["artifacts"][0]).await;
     let late = capture_times(&stack, &late["artifacts"][0]).await;
     assert!(early.1 <= late.0, "two captures at once: {early:?} {late:?}");
+}
+
+#[tokio::test]
+async fn the_capture_of_another_services_dead_worker_is_waited_for_and_left_to_it() {
+    let (stack, other) = (Stack::start().await, Stack::start().await);
+    let mut worker = stack.worker(&[]);
+    let job = stack.submit(LONG, &ONE_SHAPE).await;
+    let capture = stack.capture_runs(&job).await;
+    worker.kill().await.unwrap();
+    let locks = stack.gpu_locks();
+    let _stranger = other.worker(&[("NCU_SERVICE_GPU_LOCK_DIR", locks.to_str().unwrap())]);
+    let theirs = other.submit(GOOD, &ONE_SHAPE).await;
+    let theirs = capture_times(&other, &other.ended(&theirs).await["artifacts"][0]).await;
+
+    let _next = stack.worker(&[]);
+    let body = is_delivered(&stack, &job, &capture).await;
+    let ours = capture_times(&stack, &body["artifacts"][0]).await;
+    assert!(ours.1 <= theirs.0, "two captures at once: {ours:?} {theirs:?}");
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_hands_its_shape_over_when_it_is_told_to_stop_again() {
+    let stack = Stack::start().await;
+    let mut worker = stack.draining_worker();
+    let job = stack.submit(LONG, &ONE_SHAPE).await;
+    let capture = stack.capture_runs(&job).await;
+    while worker.try_wait().unwrap().is_none() {
+        signal(&worker, "-TERM").await;
+        sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(captures(&job, &[]).await, std::slice::from_ref(&capture));
+    let _next = stack.worker(&[]);
+    is_delivered(&stack, &job, &capture).await;
 }
 
 #[tokio::test]
