@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use jobs::capture::options::REQUEST_FIELDS;
+use jobs::queue::{Queue, WorkerCounts};
 use serde::Serialize;
 
 use crate::app::App;
@@ -24,6 +25,18 @@ pub struct Health {
     capabilities: Capabilities,
     problems: Problems,
     database: &'static str,
+    /// Null while the database is away.
+    workers: Option<Workers>,
+    /// What an operator should look at; null when all is well.
+    detail: Option<&'static str>,
+}
+
+/// A monitor that is to wake somebody watches `ready`.
+#[derive(Debug, Serialize)]
+struct Workers {
+    alive: i64,
+    ready: i64,
+    busy: i64,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,8 +52,8 @@ struct Problems {
 
 /// Says how the service is.
 pub async fn show(State(app): State<Arc<App>>) -> Json<Health> {
-    // A database that is there but not migrated yet does not count as ready.
-    let reachable = matches!(tokio::time::timeout(DATABASE_TIMEOUT, app.queue.missing_migrations()).await, Ok(Ok(0)));
+    let workers = tokio::time::timeout(DATABASE_TIMEOUT, workers(&app.queue)).await.ok().flatten();
+    let reachable = workers.is_some();
     let revision = app.revision().await;
     Json(Health {
         status: if reachable { "ok" } else { "degraded" },
@@ -48,5 +61,26 @@ pub async fn show(State(app): State<Arc<App>>) -> Json<Health> {
         capabilities: Capabilities { request_capture_options: REQUEST_FIELDS },
         problems: Problems { revision: revision.commit, dirty: revision.dirty },
         database: if reachable { "ok" } else { "unavailable" },
+        detail: detail(workers),
+        workers: workers.map(|WorkerCounts { alive, ready, busy }| Workers { alive, ready, busy }),
     })
+}
+
+/// `None` where the database does not tell. One that is there but not migrated yet does not count as ready.
+async fn workers(queue: &Queue) -> Option<WorkerCounts> {
+    match queue.missing_migrations().await {
+        Ok(0) => queue.worker_counts().await.ok(),
+        _ => None,
+    }
+}
+
+fn detail(workers: Option<WorkerCounts>) -> Option<&'static str> {
+    match workers {
+        None => Some("The database is away; polls wait for it."),
+        Some(WorkerCounts { alive: 0, .. }) => Some("No worker is alive, so jobs wait: start ncu-worker run."),
+        Some(WorkerCounts { ready: 0, .. }) => {
+            Some("No worker takes jobs now, so they wait: ncu-worker doctor says why, on each worker's host.")
+        }
+        Some(_) => None,
+    }
 }

@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use chrono::{DateTime, SecondsFormat, Utc};
 use jobs::capture::options::RequestOptions;
 use jobs::problems::Shape;
-use jobs::queue::{JobView, KernelTime, RunView};
+use jobs::queue::{JobView, KernelTime, Overview, RunView};
 use serde::Serialize;
 
 use crate::app::App;
@@ -69,13 +69,26 @@ struct Run {
     artifact_name: Option<String>,
 
     error_kind: Option<String>,
+    /// The end of what the submission printed; null where it succeeded or printed nothing.
+    output_tail: Option<String>,
     simulated: bool,
+    /// With which clocks the report's durations were measured.
+    clock_control: Option<String>,
     /// The kernels that hold most of the time, the longest first.
-    launches: Vec<KernelTime>,
+    launches: Vec<Launches>,
     /// The part of the time that the captured kernels hold, from 0 to 1.
     coverage: Option<f64>,
     started_at: Option<String>,
     ended_at: Option<String>,
+}
+
+/// All launches of one kernel, as the overview before the report saw them.
+#[derive(Debug, Serialize)]
+struct Launches {
+    #[serde(flatten)]
+    kernel: KernelTime,
+    /// With which clocks its time was measured, which are seldom the report's.
+    clock_control: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,12 +141,20 @@ impl From<RunView> for Run {
             error: run.error,
             artifact_name: run.artifact_name,
             error_kind: run.error_kind,
+            output_tail: run.output_tail,
             simulated: run.simulated,
-            launches: run.launches,
+            clock_control: run.clock_control,
+            launches: run.launches.into_iter().map(Launches::from).collect(),
             coverage: run.coverage,
             started_at: run.started_at.map(timestamp),
             ended_at: run.ended_at.map(timestamp),
         }
+    }
+}
+
+impl From<KernelTime> for Launches {
+    fn from(kernel: KernelTime) -> Self {
+        Self { kernel, clock_control: Overview::CLOCK_CONTROL.as_str() }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::{ApiError, MAX_FILE_BYTES};
 pub const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + (256 << 10);
 /// Longest text field, in bytes: a kernel name of 1,024 characters of 4 bytes, doubled.
 const MAX_FIELD_BYTES: usize = 8 << 10;
-/// Most parts in a form; a client sends at most six.
+/// Most parts in a form: a client sends three and its options, and a newer one may send more.
 const MAX_PARTS: usize = 32;
 /// Longest file name or leaderboard, in bytes.
 const MAX_NAME_BYTES: usize = 255;

@@ -29,23 +29,39 @@ def _stack():
     return _ranges.names
 
 
+def range_push(name):
+    """Opens a push/pop range of this thread; returns its depth, from 0."""
+    _stack().append(name)
+    if name == OVERVIEW_RANGE:
+        _overview.enter()
+    return len(_stack()) - 1
+
+
+def range_pop():
+    """Closes the innermost range; returns its depth, or -1 where none is open."""
+    if not _stack():
+        return -1
+    if _stack().pop() == OVERVIEW_RANGE:
+        _overview.leave()
+    return len(_stack())
+
+
 @contextlib.contextmanager
 def nvtx_range(name):
     """A push/pop range of this thread."""
-    _stack().append(name)
+    range_push(name)
     try:
         yield
     finally:
-        _stack().pop()
-        if name == OVERVIEW_RANGE:
-            _overview.write()
+        range_pop()
 
 
-def launch(name, grid, block, function, *args, counters=True):
+def launch(name, grid, block, function, *args, counters=True, saved_bytes=0):
     """Runs `function(*args)` as the kernel `name` (a demangled name, such as "void add<float>(float *)").
 
     `grid` and `block` are a number or up to three numbers. `counters=False` plays a GPU that this ncu cannot read:
-    every metric of the launch is nan. Returns what the function returns.
+    every metric of the launch is nan. `saved_bytes` is what a profiler keeps of the GPU's memory between passes. Returns what
+    the function returns.
     """
     started = time.perf_counter_ns()
     result = function(*args)
@@ -62,6 +78,7 @@ def launch(name, grid, block, function, *args, counters=True):
             "started_ns": started,
             "duration_ns": duration_ns,
             "counters": counters,
+            "saved_bytes": saved_bytes,
             "pid": os.getpid(),
             "thread": threading.get_native_id(),
             "process": os.path.basename(os.path.realpath(sys.executable)),
@@ -69,10 +86,20 @@ def launch(name, grid, block, function, *args, counters=True):
     return result
 
 
+_TYPES = {"float": "f", "double": "d", "int": "i", "unsigned": "j", "bool": "b", "char": "c"}
+
+
 def mangled(name):
-    """`void space::add<float>(float *)` -> `_Z3addv`; what is no function's signature is a name by itself."""
-    function = re.fullmatch(r"(?:.*[ :])?([A-Za-z_]\w*)(?:<.*>)?\(.*\)", name)
-    return f"_Z{len(function[1])}{function[1]}v" if function else name
+    """`void space::add<float>(float *)` -> `_Z3addIfEvv`; what is no function's signature is a name by itself."""
+    function = re.fullmatch(r"(?:.*[ :])?([A-Za-z_]\w*)(?:<(.*)>)?\(.*\)", name)
+    if not function:
+        return name
+    base = f"_Z{len(function[1])}{function[1]}"
+    if not function[2]:
+        return f"{base}v"
+    words = re.findall(r"\w+", function[2])
+    types = (_TYPES.get(word) or f"{len('T' + word)}T{word}" for word in words)
+    return f"{base}I{''.join(types)}Evv"
 
 
 class _Overview:
@@ -82,6 +109,15 @@ class _Overview:
         self.kernels = {}  # (name, sizes): [launches in the range, launches outside of it, nanoseconds in the range]
         self.other = [0, 0, 0]
         self.runs = []  # [(name, sizes) or None, launches in a row]
+        self.entered = self.left = 0
+
+    def enter(self):
+        self.entered += 1
+        self.write()
+
+    def leave(self):
+        self.left += 1
+        self.write()
 
     def note(self, name, sizes, duration_ns):
         key = (name, *sizes)
@@ -104,7 +140,7 @@ class _Overview:
         if not folder:
             return
         numbers = {key: number for number, key in enumerate([*self.kernels, None])}
-        lines = ["launches 1", "lost 0"]
+        lines = ["launches 2", f"process {os.getpid()}", "lost 0", f"range {self.entered} {self.left}"]
         for (name, *sizes), totals in self.kernels.items():
             lines.append(" ".join(map(str, ["kernel", *totals, *sizes, _escaped(name)])))
         lines.append(" ".join(map(str, ["other", *self.other])))

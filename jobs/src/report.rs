@@ -8,13 +8,36 @@ use std::io::Read;
 /// however blind the profiler was.
 const COUNTER_SECTION: &[u8] = b"GPU Speed Of Light Throughput";
 
+/// The clocks that the profiler measured, by the names of their metrics.
+const CLOCKS: [&[u8]; 2] = [b"SM Frequency", b"DRAM Frequency"];
+
 /// What a report holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportSummary {
     /// Kernel launches in it.
     pub launches: u32,
     /// Launches with at least one counter that is a finite number.
     pub measured_launches: u32,
+    /// Clock of the multiprocessors over all launches.
+    pub sm_clock: Option<ClockRange>,
+    /// Clock of the memory over all launches.
+    pub memory_clock: Option<ClockRange>,
+}
+
+/// The clocks of several launches, in MHz.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct ClockRange {
+    /// The lowest.
+    pub min_mhz: f64,
+    /// The highest.
+    pub max_mhz: f64,
+}
+
+impl ClockRange {
+    fn with(range: Option<Self>, mhz: f64) -> Self {
+        let Self { min_mhz, max_mhz } = range.unwrap_or(Self { min_mhz: mhz, max_mhz: mhz });
+        Self { min_mhz: min_mhz.min(mhz), max_mhz: max_mhz.max(mhz) }
+    }
 }
 
 /// The export is no table of metrics.
@@ -39,27 +62,49 @@ pub fn summarise(export: impl Read) -> Result<ReportSummary, ReportError> {
     let column = |name: &'static str| {
         headers.iter().position(|header| header == name.as_bytes()).ok_or(ReportError::NoColumn(name))
     };
-    let (id, section, value) = (column("ID")?, column("Section Name")?, column("Metric Value")?);
+    let (id, section) = (column("ID")?, column("Section Name")?);
+    let (metric, unit, value) = (column("Metric Name")?, column("Metric Unit")?, column("Metric Value")?);
 
     let (mut launches, mut measured) = (BTreeSet::new(), BTreeSet::new());
+    let mut clocks = [None; CLOCKS.len()];
     let mut row = csv::ByteRecord::new();
     while reader.read_byte_record(&mut row)? {
         let Some(launch) = row.get(id).and_then(|id| std::str::from_utf8(id).ok()?.parse::<u32>().ok()) else {
             continue;
         };
         launches.insert(launch);
-        if row.get(section) == Some(COUNTER_SECTION) && row.get(value).is_some_and(is_finite) {
-            measured.insert(launch);
+        if row.get(section) != Some(COUNTER_SECTION) {
+            continue;
+        }
+        let Some(number) = row.get(value).and_then(finite) else { continue };
+        measured.insert(launch);
+        let clock = CLOCKS.iter().position(|&name| row.get(metric) == Some(name));
+        if let (Some(clock), Some(mhz)) = (clock, row.get(unit).and_then(|unit| in_mhz(number, unit))) {
+            clocks[clock] = Some(ClockRange::with(clocks[clock], mhz));
         }
     }
     let count = |set: BTreeSet<u32>| u32::try_from(set.len()).unwrap_or(u32::MAX);
-    Ok(ReportSummary { launches: count(launches), measured_launches: count(measured) })
+    let [sm_clock, memory_clock] = clocks;
+    Ok(ReportSummary { launches: count(launches), measured_launches: count(measured), sm_clock, memory_clock })
 }
 
-/// Whether a metric's text is a finite number. `ncu` groups digits with commas and writes `n/a` or `nan` where it has none.
-fn is_finite(text: &[u8]) -> bool {
+/// A metric's value where it is a finite number. `ncu` groups digits with commas and writes `n/a` or `nan` where it has none.
+fn finite(text: &[u8]) -> Option<f64> {
     let digits: String = text.iter().filter(|&&byte| byte != b',').map(|&byte| char::from(byte)).collect();
-    digits.trim().parse::<f64>().is_ok_and(f64::is_finite)
+    digits.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// `ncu` scales a frequency to its size: 1.50 `Ghz`, 345 `Mhz`.
+fn in_mhz(number: f64, unit: &[u8]) -> Option<f64> {
+    let scale = match unit {
+        b"Ghz" => 1e3,
+        b"Mhz" => 1.0,
+        b"Khz" => 1e-3,
+        b"hz" => 1e-6,
+        _ => return None,
+    };
+    // To the hertz: a product of decimal fractions has a tail of digits that nobody measured.
+    Some((number * scale * 1e6).round() / 1e6)
 }
 
 #[cfg(test)]
@@ -77,17 +122,39 @@ mod tests {
         summarise(format!("{HEADER}\n{rows}").as_bytes()).unwrap()
     }
 
+    fn counted(launches: u32, measured_launches: u32) -> ReportSummary {
+        ReportSummary { launches, measured_launches, ..ReportSummary::default() }
+    }
+
+    #[test]
+    fn clocks_are_a_range_over_all_launches_in_one_unit() {
+        let clock = |id: u32, name: &str, unit: &str, value: &str| {
+            format!("\"{id}\",\"k\",\"{LIGHT}\",\"{name}\",\"{unit}\",\"{value}\",\n")
+        };
+        let rows = [
+            clock(0, "SM Frequency", "Ghz", "1.31"),
+            clock(1, "SM Frequency", "Mhz", "345.5"),
+            clock(1, "SM Frequency", "parsecs", "9"),
+            clock(1, "DRAM Frequency", "Ghz", "3.20"),
+            clock(2, "DRAM Frequency", "Ghz", "nan"),
+        ];
+        let found = summary(&rows.concat());
+        assert_eq!(found.sm_clock, Some(ClockRange { min_mhz: 345.5, max_mhz: 1310.0 }));
+        assert_eq!(found.memory_clock, Some(ClockRange { min_mhz: 3200.0, max_mhz: 3200.0 }));
+        assert_eq!(summary(&row("0", LIGHT, "1")).sm_clock, None);
+    }
+
     #[test]
     fn launches_and_measured_launches_are_counted_once_each() {
         let rows = [row("0", LIGHT, "4,792.5"), row("0", LIGHT, "12"), row("1", LIGHT, "n/a")].concat();
-        assert_eq!(summary(&rows), ReportSummary { launches: 2, measured_launches: 1 });
+        assert_eq!(summary(&rows), counted(2, 1));
     }
 
     #[test]
     fn a_fact_of_the_launch_is_no_counter() {
         let rows =
             [row("0", LIGHT, "nan"), row("0", "Launch Statistics", "128"), row("0", "Occupancy", "100")].concat();
-        assert_eq!(summary(&rows), ReportSummary { launches: 1, measured_launches: 0 });
+        assert_eq!(summary(&rows), counted(1, 0));
     }
 
     #[test]
@@ -113,6 +180,6 @@ mod tests {
         export.extend(format!("\"0\",\"{}\",\"{LIGHT}\",\"m\",\"u\",\"1\",\n\"0\"\n", '\u{fffd}').bytes());
         // Not UTF-8 from here on.
         export.extend(b"\"1\",\"\xff\xfe\",\"x\",\"m\",\"u\",\"1\",\n");
-        assert_eq!(summarise(&export[..]).unwrap(), ReportSummary { launches: 2, measured_launches: 1 });
+        assert_eq!(summarise(&export[..]).unwrap(), counted(2, 1));
     }
 }

@@ -1,5 +1,7 @@
 //! `GET /health`.
 
+use jobs::ids::JobId;
+use jobs::queue::WorkerState;
 use serde_json::json;
 
 use crate::support::outage::Wire;
@@ -14,12 +16,46 @@ async fn health_needs_no_cli_id_and_lists_the_capture_options() {
     let expected = json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
-        "capabilities": {"request_capture_options": ["ncu_capture", "ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count"]},
+        "capabilities": {"request_capture_options": [
+            "ncu_capture", "ncu_clock_control", "ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count", "ncu_warm_calls",
+        ]},
         // A temporary folder is no checkout.
         "problems": {"revision": null, "dirty": null},
         "database": "ok",
+        "workers": {"alive": 0, "ready": 0, "busy": 0},
+        "detail": "No worker is alive, so jobs wait: start ncu-worker run.",
     });
     assert_eq!(answer.json(), expected);
+}
+
+#[tokio::test]
+async fn health_counts_the_workers_that_are_alive_and_those_that_take_jobs() {
+    let service = Service::start().await;
+    let beat = async |name: &str, state: WorkerState, job: Option<JobId>| {
+        service.queue.heartbeat(name, "host", state, job, Some("GPU 0000:19:00.0: Xid 79")).await.unwrap();
+    };
+    let health = async || send(service.request(Method::GET, "/health", None)).await.json();
+    for (name, state) in [
+        ("ill", WorkerState::Quarantined),
+        ("lacking", WorkerState::Unready),
+        ("leaving", WorkerState::Draining),
+        ("gone", WorkerState::Stopped),
+    ] {
+        beat(name, state, None).await;
+    }
+    let body = health().await;
+    assert_eq!(body["workers"], json!({"alive": 3, "ready": 0, "busy": 0}));
+    let detail = body["detail"].as_str().unwrap();
+    assert!(detail.starts_with("No worker takes jobs now") && !detail.contains("0000:19"), "{detail}");
+
+    beat("waiting", WorkerState::Idle, None).await;
+    beat("working", WorkerState::Busy, Some(JobId::random())).await;
+    beat("dead", WorkerState::Idle, None).await;
+    let dead = "UPDATE workers SET last_seen_at = now() - interval '31 seconds' WHERE name = 'dead'";
+    sqlx::query(dead).execute(&service.pool).await.unwrap();
+    let body = health().await;
+    assert_eq!(body["workers"], json!({"alive": 5, "ready": 2, "busy": 1}));
+    assert_eq!((&body["status"], &body["detail"]), (&json!("ok"), &json!(null)));
 }
 
 #[tokio::test]
@@ -31,5 +67,6 @@ async fn health_still_answers_200_with_the_capabilities_when_the_database_is_awa
     assert_eq!(answer.status, StatusCode::OK);
     let body = answer.json();
     assert_eq!((&body["status"], &body["database"]), (&json!("degraded"), &json!("unavailable")));
-    assert_eq!(body["capabilities"]["request_capture_options"].as_array().unwrap().len(), 4);
+    assert_eq!(body["capabilities"]["request_capture_options"].as_array().unwrap().len(), 6);
+    assert_eq!((&body["workers"], &body["detail"]), (&json!(null), &json!("The database is away; polls wait for it.")));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use jobs::queue::{ErrorKind, KernelTime, PendingRun, RunEnd, State, StoredArtifact};
+use jobs::queue::{ClockControl, ErrorKind, KernelTime, PendingRun, RunEnd, State, StoredArtifact};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -54,8 +54,8 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "requested_benchmarks": [{"index": 1, "config": shape}],
         "runs": [{
             "benchmark_index": 1, "benchmark": shape, "status": "queued", "exit_code": null, "error": null,
-            "artifact_name": null, "error_kind": null, "simulated": false, "launches": [],
-            "coverage": null, "started_at": null, "ended_at": null,
+            "artifact_name": null, "error_kind": null, "output_tail": null, "simulated": false, "clock_control": null,
+            "launches": [], "coverage": null, "started_at": null, "ended_at": null,
         }],
         "artifacts": [],
         "error_kind": null,
@@ -84,7 +84,9 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
             state: if failed { State::Failed } else { State::Succeeded },
             exit_code: Some(i32::from(failed)),
             error: failed.then(|| (ErrorKind::Submission, "It does not compile.".to_owned())),
+            output_tail: failed.then(|| "one line\nanother".to_owned()),
             simulated: true,
+            clock_control: (!failed).then_some(ClockControl::Base),
             launches: if failed {
                 Vec::new()
             } else {
@@ -111,14 +113,17 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
         })
     );
     assert_eq!(body["artifacts"].as_array().unwrap().len(), 2);
-    let hot = json!([{"kernel": "geqr2(float*)", "count": 3, "total_ns": 900, "share": 0.9}]);
-    assert_eq!((&body["runs"][0]["launches"], &body["runs"][0]["coverage"]), (&hot, &json!(0.9)));
+    // The times are the overview's, which locks no clocks, whatever the report was made with.
+    let hot = json!([{"kernel": "geqr2(float*)", "count": 3, "total_ns": 900, "share": 0.9, "clock_control": "none"}]);
+    let run = &body["runs"][0];
+    assert_eq!((&run["launches"], &run["coverage"], &run["clock_control"]), (&hot, &json!(0.9), &json!("base")));
     assert_eq!(
         body["runs"][2],
         json!({
             "benchmark_index": 2, "benchmark": {"n": 512, "batch": 640, "cond": 2}, "status": "failed", "exit_code": 1,
-            "error": "It does not compile.", "artifact_name": null, "error_kind": "submission", "simulated": true,
-            "launches": [], "coverage": null, "started_at": "a time", "ended_at": "a time",
+            "error": "It does not compile.", "artifact_name": null, "error_kind": "submission",
+            "output_tail": "one line\nanother", "simulated": true, "clock_control": null, "launches": [], "coverage": null,
+            "started_at": "a time", "ended_at": "a time",
         })
     );
 }

@@ -38,12 +38,17 @@ async fn one_index_and_the_capture_options_reach_the_job() {
         .text("ncu_kernel_name", "regex:^geqr2")
         .text("ncu_kernel_name_base", "mangled")
         .text("ncu_launch_count", "4")
-        .text("ncu_capture", "hot");
+        .text("ncu_capture", "hot")
+        .text("ncu_clock_control", "none")
+        .text("ncu_warm_calls", "3");
     assert_eq!(service.submit("new-bob", form).await.status, StatusCode::ACCEPTED);
     let claim = service.queue.claim("a worker", std::time::Duration::from_mins(1)).await.unwrap().unwrap();
     assert_eq!(claim.pending.iter().map(|run| run.benchmark_index).collect::<Vec<_>>(), [2]);
     let options: Value = serde_json::to_value(&claim.options).unwrap();
-    let expected = json!({"ncu_capture": "hot", "ncu_kernel_name": "regex:^geqr2", "ncu_kernel_name_base": "mangled", "ncu_launch_count": 4});
+    let expected = json!({
+        "ncu_capture": "hot", "ncu_clock_control": "none", "ncu_kernel_name": "regex:^geqr2",
+        "ncu_kernel_name_base": "mangled", "ncu_launch_count": 4, "ncu_warm_calls": 3,
+    });
     assert_eq!(options, expected);
 }
 

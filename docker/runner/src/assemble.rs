@@ -8,6 +8,7 @@ use ncu_runner::protocol::{CaptureRequest, TaskFile};
 use crate::files;
 use crate::layout::Layout;
 use crate::trouble::{Result, Trouble};
+use crate::warm_calls;
 
 /// The file that holds the shape.
 pub const CASES_FILE: &str = "cases.txt";
@@ -25,6 +26,9 @@ pub fn work_dir(request: &CaptureRequest, layout: &Layout) -> Result<()> {
         let source = source(file, layout)?;
         let target = layout.work.join(plain_name(&file.name)?);
         fs::copy(&source, &target).map_err(|error| Trouble::at("copying", &source, error))?;
+        if file.source.is_none() && request.warm_calls > 0 {
+            warm_calls::add(&target, request.warm_calls)?;
+        }
     }
     let cases = layout.work.join(CASES_FILE);
     fs::write(&cases, format!("{}\n", request.spec)).map_err(|error| Trouble::at("writing", &cases, error))

@@ -1,12 +1,13 @@
 //! Profiles one shape: the evaluator with every launch noted, then the evaluator under `ncu`.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ncu_runner::protocol::{self, CaptureRequest, Outcome};
+use ncu_runner::protocol::{self, CaptureRequest, Outcome, Stuck};
 
 use crate::assemble;
 use crate::environment::Environment;
@@ -53,6 +54,10 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     let evaluator = ["python3", &request.main, "profile", assemble::CASES_FILE].map(str::to_owned);
 
     let trace = overview(request, layout, &environment, &evaluator, &python.packages, outcome, streams)?;
+    if outcome.stuck == Some(Stuck::InRange) {
+        // The profiler makes nothing faster: under it the submission would hold the GPU for another limit.
+        return Ok(());
+    }
     outcome.overview = launches::summary(&trace);
     if outcome.overview.is_some() {
         launches::write_table(&trace, &layout.out.join(protocol::LAUNCHES_FILE))?;
@@ -70,14 +75,15 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     let argv = [request.ncu.as_slice(), &options, &evaluator].concat();
     let limit = Duration::from_secs(request.capture_timeout_secs);
     let env = [environment.for_next_step()?, &[profiling()]].concat();
-    let spec = Spec { name: "capture", argv: &argv, dir: &layout.work, env: &env, limit };
+    let spec = Spec { name: protocol::CAPTURE_STEP, argv: &argv, dir: &layout.work, env: &env, limit, at_limit: None };
     let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: Some(&mut streams.popcorn) };
     outcome.steps.push(step::run(&spec, sinks)?);
     Ok(())
 }
 
 /// Runs the evaluator once without the profiler: inline extensions are compiled then and not in the capture, and every
-/// launch is noted. Its failure is not held against the submission, because the capture will say more.
+/// launch is noted. Its failure is not held against the submission, because the capture will say more; only a hang in the
+/// range is its own for sure.
 fn overview(
     request: &CaptureRequest,
     layout: &Layout,
@@ -93,11 +99,21 @@ fn overview(
     let limit = Duration::from_secs(request.warmup_timeout_secs);
     let tracing = tracer::variables(&layout.launches, python_packages);
     let env = [environment.for_next_step()?, &[profiling()], &tracing].concat();
-    let spec = Spec { name: "overview", argv: evaluator, dir: &layout.work, env: &env, limit };
+    let stuck = Cell::new(None);
+    let look = || stuck.set(Trace::read(&layout.launches).ok().and_then(|trace| trace.stuck()));
+    let spec = Spec {
+        name: protocol::OVERVIEW_STEP,
+        argv: evaluator,
+        dir: &layout.work,
+        env: &env,
+        limit,
+        at_limit: Some(&look),
+    };
     // Its verdict is not wanted: the capture has its own.
     let mut verdict = io::sink();
     let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: Some(&mut verdict) };
     outcome.steps.push(step::run(&spec, sinks)?);
+    outcome.stuck = stuck.get();
     Trace::read(&layout.launches)
 }
 

@@ -36,6 +36,8 @@ impl Environment {
         set("LANG", OsStr::new("C.UTF-8"));
         // Libraries ask for the user's name, and the user need not stand in the image's passwd.
         set("USER", OsStr::new("nobody"));
+        // A crash in an extension's own code then says where it was called.
+        set("PYTHONFAULTHANDLER", OsStr::new("1"));
         // Without it ncu deploys files into HOME and prints warnings ahead of an export.
         set("NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT", OsStr::new("1"));
         // ncu and the program then talk over a Unix socket: TCP is denied.

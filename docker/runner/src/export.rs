@@ -28,7 +28,7 @@ pub fn run(request: &ExportRequest, layout: &Layout, outcome: &mut Outcome) -> R
         let path = layout.out.join(file_name);
         let mut export = ExportFile::new(files::create_new(&path)?, request.max_bytes);
         let limit = Duration::from_secs(request.timeout_secs);
-        let spec = Spec { name, argv, dir: &layout.tmp, env: environment.for_next_step()?, limit };
+        let spec = Spec { name, argv, dir: &layout.tmp, env: environment.for_next_step()?, limit, at_limit: None };
         stderr.mark(name);
         let sinks = Sinks { stdout: &mut export, stderr: &mut stderr, popcorn: None };
         outcome.steps.push(step::run(&spec, sinks)?);

@@ -24,7 +24,7 @@ const MAX_TABLE_BYTES: usize = 16 << 20;
 /// What stands for launches that had no room of their own.
 const OTHERS: &str = "(other kernels)";
 
-const HEADER: [&str; 8] = [
+const HEADER: [&str; 9] = [
     "Kernel Name",
     "Grid Size",
     "Block Size",
@@ -32,6 +32,7 @@ const HEADER: [&str; 8] = [
     "Total Duration (ns)",
     "Share of Duration",
     "Mean Duration (ns)",
+    "Clock Control",
     "Mangled Name",
 ];
 
@@ -43,6 +44,7 @@ pub fn summary(trace: &Trace) -> Option<Overview> {
         launches: trace.launches(),
         kernels: all.len() as u64,
         total_ns,
+        clock_control: Overview::CLOCK_CONTROL,
         top: all
             .iter()
             .take(Overview::MAX_TOP)
@@ -76,6 +78,7 @@ pub fn write_table(trace: &Trace, path: &Path) -> Result<()> {
             group.total_ns.to_string(),
             format!("{:.6}", share(group.total_ns, total_ns)),
             (group.total_ns / group.count.max(1)).to_string(),
+            Overview::CLOCK_CONTROL.as_str().to_owned(),
             printable(&group.name),
         ];
         bytes += row.iter().map(String::len).sum::<usize>();
@@ -160,10 +163,10 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(
             text,
-            "\"Kernel Name\",\"Grid Size\",\"Block Size\",\"Launches\",\"Total Duration (ns)\",\"Share of Duration\",\"Mean Duration (ns)\",\"Mangled Name\"\n\
-             \"add(float*, int)\",\"(2, 3, 1)\",\"(128, 1, 1)\",2,80,0.800000,40,\"_Z3addPfi\"\n\
-             \"a\"\"b,c d\",\"(2, 3, 1)\",\"(128, 1, 1)\",1,10,0.100000,10,\"a\"\"b,c d\"\n\
-             \"\u{fffd};=1+1\",\"(2, 3, 1)\",\"(128, 1, 1)\",1,10,0.100000,10,\"\u{fffd};=1+1\"\n"
+            "\"Kernel Name\",\"Grid Size\",\"Block Size\",\"Launches\",\"Total Duration (ns)\",\"Share of Duration\",\"Mean Duration (ns)\",\"Clock Control\",\"Mangled Name\"\n\
+             \"add(float*, int)\",\"(2, 3, 1)\",\"(128, 1, 1)\",2,80,0.800000,40,\"none\",\"_Z3addPfi\"\n\
+             \"a\"\"b,c d\",\"(2, 3, 1)\",\"(128, 1, 1)\",1,10,0.100000,10,\"none\",\"a\"\"b,c d\"\n\
+             \"\u{fffd};=1+1\",\"(2, 3, 1)\",\"(128, 1, 1)\",1,10,0.100000,10,\"none\",\"\u{fffd};=1+1\"\n"
         );
     }
 

@@ -19,6 +19,7 @@ mod streams;
 mod trace;
 mod tracer;
 mod trouble;
+mod warm_calls;
 
 use std::env;
 use std::ffi::OsStr;

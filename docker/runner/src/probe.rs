@@ -94,8 +94,8 @@ fn output_of(argv: &[&str], layout: &Layout, environment: &Environment) -> Resul
     let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
     let (mut stdout, mut stderr) = (CappedStream::new(MAX_PROBE_BYTES), CappedStream::new(MAX_PROBE_BYTES));
     let env = environment.for_next_step()?;
-    let spec =
-        Spec { name: "probe", argv: &argv, dir: &layout.tmp, env, limit: Duration::from_secs(protocol::PROBE_SECS) };
+    let limit = Duration::from_secs(protocol::PROBE_SECS);
+    let spec = Spec { name: "probe", argv: &argv, dir: &layout.tmp, env, limit, at_limit: None };
     step::run(&spec, Sinks { stdout: &mut stdout, stderr: &mut stderr, popcorn: None })?;
     Ok(stdout.text())
 }

@@ -22,6 +22,10 @@ pub const OUT_DIR: &str = "/out";
 pub const OUTCOME_FILE: &str = "outcome.json";
 /// The report, relative to [`OUT_DIR`].
 pub const REPORT_FILE: &str = "profile/profile.ncu-rep";
+/// Name of the step that runs the evaluator with its launches noted.
+pub const OVERVIEW_STEP: &str = "overview";
+/// Name of the step that runs it under `ncu`.
+pub const CAPTURE_STEP: &str = "capture";
 /// What the evaluator wrote to `POPCORN_FD`, relative to [`OUT_DIR`].
 pub const POPCORN_LOG_FILE: &str = "popcorn.log";
 /// Every kernel that the overview saw, relative to [`OUT_DIR`]; missing when it saw none.
@@ -71,6 +75,8 @@ pub struct CaptureRequest {
     pub ncu: Vec<String>,
     /// Which launches the report is to hold.
     pub selection: Selection,
+    /// Calls of the submission before the one that is captured.
+    pub warm_calls: u32,
     /// Whether to restrict the file system and TCP with Landlock.
     pub landlock: bool,
     /// Limit of the run outside the profiler, in seconds.
@@ -101,6 +107,27 @@ pub enum CaptureMode {
     Distinct,
     /// The kernels that hold most of the time.
     Hot,
+}
+
+/// What `ncu` does with the GPU's clocks while it measures (`--clock-control`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClockControl {
+    /// Locks them to the base clock.
+    Base,
+    /// Leaves them to the GPU.
+    None,
+}
+
+impl ClockControl {
+    /// As `ncu` and clients spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::None => "none",
+        }
+    }
 }
 
 /// One file of the evaluator's folder.
@@ -142,6 +169,9 @@ pub struct Outcome {
     pub versions: std::collections::BTreeMap<String, String>,
     /// The steps that were run, in order.
     pub steps: Vec<Step>,
+    /// Where the overview was when its limit ended it; `None` when it ended by itself, or hung outside of the range. With
+    /// [`Stuck::InRange`] there is no capture.
+    pub stuck: Option<Stuck>,
     /// What the program launches in the range, seen before the capture; `None` when nothing was seen.
     pub overview: Option<Overview>,
     /// How the report's launches were chosen; `None` when it did not come to that.
@@ -150,6 +180,16 @@ pub struct Outcome {
     pub streams: std::collections::BTreeMap<String, StreamStats>,
     /// How often the kernel killed a process for the container's memory limit.
     pub oom_kills: u64,
+}
+
+/// How a program hangs in the range. The submission's own process tells, so it is no more than a claim about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stuck {
+    /// Its process was in the range.
+    InRange,
+    /// Its process had entered the range and was gone, and the evaluator waited for an answer.
+    Died,
 }
 
 /// What a program launches in the range, in short. [`LAUNCHES_FILE`] has it in full.
@@ -161,6 +201,8 @@ pub struct Overview {
     pub kernels: u64,
     /// Time of all launches together on the GPU, in nanoseconds.
     pub total_ns: u64,
+    /// With which clocks all times of the overview were measured.
+    pub clock_control: ClockControl,
     /// The kernels that hold most of the time, at most [`Overview::MAX_TOP`], the longest first.
     pub top: Vec<KernelTime>,
     /// Whether launches were lost or had no room of their own.
@@ -170,6 +212,8 @@ pub struct Overview {
 impl Overview {
     /// Most kernels in [`Overview::top`].
     pub const MAX_TOP: usize = 5;
+    /// The overview runs without `ncu`, and nothing else locks a clock.
+    pub const CLOCK_CONTROL: ClockControl = ClockControl::None;
 }
 
 /// All launches of one kernel in the range.

@@ -8,6 +8,9 @@ use crate::trace::Trace;
 
 /// The part of the time after which further kernels are left out of a `hot` capture.
 const ENOUGH: f64 = 0.9;
+/// Launches that a capture may watch to their end. Each costs `ncu` about 0.3 ms, and only a count for all launches
+/// together lets it stop watching.
+const MAX_WATCHED: u64 = 20_000;
 /// Characters of one name in a filter; a longer name is told by its beginning.
 const MAX_PATTERN_CHARS: usize = 1000;
 /// Characters of all names in a filter together: an argument has its limits, and so has an engine of regular expressions.
@@ -73,7 +76,8 @@ pub fn choose(selection: Selection, filtered: bool, trace: &Trace) -> (Vec<Strin
 }
 
 /// Each kernel's first launch. A count that is never reached would make `ncu` watch every launch, however many there are:
-/// the overview knows how many kernels there will be.
+/// the overview knows how many kernels there will be. By default `ncu` counts invocations by the function's name alone, in
+/// which all instances of a template are one kernel.
 fn distinct(trace: &Trace, kernels: &[Kernel], max: u64) -> (Vec<String>, Choice) {
     let count = max.min(kernels.len() as u64);
     let mut met = HashSet::new();
@@ -83,13 +87,17 @@ fn distinct(trace: &Trace, kernels: &[Kernel], max: u64) -> (Vec<String>, Choice
         }
         met.insert(name);
     }
-    let options = [vec!["--kernel-id".to_owned(), ":::1".to_owned()], count_option(count)].concat();
+    let by_kernel = ["--kernel-name-base", "mangled", "--kernel-id", ":::1"].map(str::to_owned);
+    let options = [by_kernel.to_vec(), count_option(count)].concat();
     let coverage = Some(coverage(trace, kernels, &met));
     (options, Choice { mode: CaptureMode::Distinct, fallback: None, coverage })
 }
 
-/// The longest kernels by name, until they hold [`ENOUGH`] of the time. `ncu` takes launches of any of them in their
-/// order, so it must take as many as it needs to meet the last of them once; `max` is the limit of that.
+/// The longest kernels by name, until they hold [`ENOUGH`] of the time.
+///
+/// Each of their launch sizes once, where there are few enough of them: a kernel's first launch need not be like the one
+/// that takes its time. Else `ncu` takes launches of any of them in their order, so it must take as many as it needs to
+/// meet the last of them once; `max` is the limit of that.
 fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Option<(Vec<String>, Choice)> {
     let total = trace.total_ns();
     let mut chosen = HashSet::new();
@@ -108,13 +116,19 @@ fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Option<(Vec<String>, Choi
     if patterns.is_empty() {
         return None;
     }
-    let count = needed(trace, &chosen).min(max);
-    let met = first(trace, count, |name| chosen.contains(name));
     let filter = format!("regex:^({})$", patterns.join("|"));
-    let mut options: Vec<String> =
-        ["--kernel-name-base", "mangled", "--kernel-name"].map(str::to_owned).into_iter().collect();
+    let mut options = ["--kernel-name-base", "mangled", "--kernel-name"].map(str::to_owned).to_vec();
     options.push(filter);
-    options.extend(count_option(count));
+    let sizes = trace.groups.iter().filter(|group| group.count > 0 && chosen.contains(group.name.as_slice())).count();
+    let met = if sizes as u64 <= max && trace.launches() <= MAX_WATCHED && !trace.is_partial {
+        options.extend(["--filter-mode", "per-launch-config"].map(str::to_owned));
+        options.extend(count_option(1));
+        chosen
+    } else {
+        let count = needed(trace, &chosen).min(max);
+        options.extend(count_option(count));
+        first(trace, count, |name| chosen.contains(name))
+    };
     Some((options, Choice { mode: CaptureMode::Hot, fallback: None, coverage: Some(coverage(trace, kernels, &met)) }))
 }
 
@@ -223,36 +237,64 @@ mod tests {
     fn distinct_counts_no_further_than_there_are_kernels() {
         let trace = trace(&[("a", 5, 1), ("b", 1, 1), ("a", 5, 1), ("c", 1, 89)]);
         let (options, choice) = chosen(CaptureMode::Distinct, 10, &trace);
-        assert_eq!((options.as_str(), percent(&choice)), ("--kernel-id :::1 --launch-count 3", Some(100.0)));
+        assert_eq!(
+            (options.as_str(), percent(&choice)),
+            ("--kernel-name-base mangled --kernel-id :::1 --launch-count 3", Some(100.0))
+        );
         let (options, choice) = chosen(CaptureMode::Distinct, 2, &trace);
-        assert_eq!((options.as_str(), percent(&choice)), ("--kernel-id :::1 --launch-count 2", Some(11.0)));
+        assert_eq!(
+            (options.as_str(), percent(&choice)),
+            ("--kernel-name-base mangled --kernel-id :::1 --launch-count 2", Some(11.0))
+        );
     }
+
+    const HOT: &str = "--kernel-name-base mangled --kernel-name";
+    const EACH_SIZE: &str = "--filter-mode per-launch-config --launch-count 1";
 
     #[test]
     fn hot_takes_the_longest_kernels_until_they_hold_enough() {
         let trace = trace(&[("set_up", 40, 1), ("heavy", 1, 500), ("warm", 2, 220), ("cold", 1, 20)]);
         let (options, choice) = chosen(CaptureMode::Hot, 10, &trace);
-        assert_eq!(options, "--kernel-name-base mangled --kernel-name regex:^(heavy|warm)$ --launch-count 2");
+        assert_eq!(options, format!("{HOT} regex:^(heavy|warm)$ {EACH_SIZE}"));
         assert_eq!((choice.mode, percent(&choice)), (CaptureMode::Hot, Some(94.0)));
         let (options, choice) = chosen(CaptureMode::Hot, 1, &trace);
-        assert_eq!(options, "--kernel-name-base mangled --kernel-name regex:^(heavy)$ --launch-count 1");
+        assert_eq!(options, format!("{HOT} regex:^(heavy)$ {EACH_SIZE}"));
+        assert_eq!(percent(&choice), Some(50.0));
+    }
+
+    /// `kernel` with `sizes` launch sizes, of which the last takes the time.
+    fn sized(kernel: &str, sizes: u32) -> Trace {
+        let mut trace = Trace::default();
+        for size in 1..=sizes {
+            let total_ns = if size == sizes { 1000 } else { 1 };
+            let name = kernel.as_bytes().to_vec();
+            trace.groups.push(Group { name, grid: [size, 1, 1], block: [1; 3], count: 1, total_ns });
+            trace.runs.push(Run { group: trace.runs.len(), count: 1 });
+        }
+        trace
+    }
+
+    #[test]
+    fn hot_takes_each_launch_size_once_and_a_window_of_them_where_there_are_too_many() {
+        let (options, choice) = chosen(CaptureMode::Hot, 10, &sized("a", 10));
+        assert_eq!((options, percent(&choice)), (format!("{HOT} regex:^(a)$ {EACH_SIZE}"), Some(100.0)));
+        assert!(chosen(CaptureMode::Hot, 10, &sized("a", 11)).0.ends_with("regex:^(a)$ --launch-count 1"));
+    }
+
+    #[test]
+    fn hot_counts_as_far_as_the_last_chosen_kernels_first_launch_where_watching_all_takes_too_long() {
+        let near = trace(&[("a", 3, 20), ("other", MAX_WATCHED, 0), ("b", 1, 40), ("a", 9, 20)]);
+        assert!(chosen(CaptureMode::Hot, 10, &near).0.ends_with("regex:^(a|b)$ --launch-count 4"));
+        // Too far: the window over the hot kernels is cut, and the coverage says so.
+        let far = trace(&[("a", MAX_WATCHED, 1), ("b", 1, MAX_WATCHED)]);
+        let (options, choice) = chosen(CaptureMode::Hot, 10, &far);
+        assert!(options.ends_with("regex:^(a|b)$ --launch-count 10"), "{options}");
         assert_eq!(percent(&choice), Some(50.0));
     }
 
     #[test]
-    fn hot_counts_as_far_as_the_last_chosen_kernels_first_launch() {
-        let near = trace(&[("a", 3, 20), ("other", 9, 1), ("b", 1, 40), ("a", 9, 20)]);
-        assert!(chosen(CaptureMode::Hot, 10, &near).0.ends_with("regex:^(a|b)$ --launch-count 4"));
-        // Too far: the window over the hot kernels is cut, and the coverage says so.
-        let far = trace(&[("a", 3000, 1), ("b", 1, 2000)]);
-        let (options, choice) = chosen(CaptureMode::Hot, 10, &far);
-        assert!(options.ends_with("regex:^(a|b)$ --launch-count 10"), "{options}");
-        assert_eq!(percent(&choice), Some(60.0));
-    }
-
-    #[test]
     fn an_order_that_was_not_kept_to_the_end_leaves_the_limit() {
-        let mut trace = trace(&[("a", 1, 50), ("b", 1, 50)]);
+        let mut trace = trace(&[("a", MAX_WATCHED, 1), ("b", 1, MAX_WATCHED)]);
         trace.runs.truncate(1);
         let (options, choice) = chosen(CaptureMode::Hot, 7, &trace);
         assert!(options.ends_with("regex:^(a|b)$ --launch-count 7"), "{options}");
@@ -271,7 +313,7 @@ mod tests {
         let expected =
             ["--kernel-name-base", "mangled", "--kernel-name", "regex:^(x.......|..help|...kernel.id....1)$"];
         assert_eq!(options[..4], expected);
-        assert_eq!(options[4..], ["--launch-count", "3"]);
+        assert_eq!(options[4..].join(" "), EACH_SIZE);
     }
 
     #[test]
@@ -279,7 +321,7 @@ mod tests {
         let names: Vec<String> = (0..64).map(|index| format!("{index:0900}")).collect();
         let runs: Vec<_> = names.iter().map(|name| (name.as_str(), 1, 1)).collect();
         let (options, choice) = chosen(CaptureMode::Hot, 64, &trace(&runs));
-        assert!(options.len() < MAX_FILTER_CHARS + 200 && options.ends_with("--launch-count 17"), "{}", options.len());
+        assert!(options.len() < MAX_FILTER_CHARS + 200 && options.ends_with(EACH_SIZE), "{}", options.len());
         assert_eq!(percent(&choice), Some(26.6));
     }
 

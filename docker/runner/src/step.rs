@@ -30,7 +30,6 @@ const CHUNK_BYTES: usize = 16 * 1024;
 const MAX_PIPE_BYTES: usize = 1024 * 1024;
 
 /// What to run.
-#[derive(Debug)]
 pub struct Spec<'a> {
     /// Name of the step in the outcome.
     pub name: &'a str,
@@ -42,6 +41,8 @@ pub struct Spec<'a> {
     pub env: &'a [(OsString, OsString)],
     /// Longest wall time.
     pub limit: Duration,
+    /// Called when the time is up, while everything still runs.
+    pub at_limit: Option<&'a dyn Fn()>,
 }
 
 /// Where the output goes.
@@ -92,6 +93,9 @@ pub fn run(spec: &Spec, sinks: Sinks) -> Result<Step> {
 
     let leader = Pid::from_child(&child);
     let watched = watch(leader, started + spec.limit, &mut sources);
+    if let (Ok((None, true)), Some(look)) = (&watched, spec.at_limit) {
+        look();
+    }
     let reaped_late = processes::end_step(leader)?;
     let (ended, timed_out) = watched?;
     let status = ended.or(reaped_late);

@@ -1,7 +1,10 @@
 //! What the launch tracer saw. Its files are written by the submission's process and so hostile: parsed with caps, and
 //! nothing in them is more than a name, a size or a count.
 
+use std::fs;
 use std::path::Path;
+
+use ncu_runner::protocol::Stuck;
 
 use crate::files;
 use crate::trouble::Result;
@@ -22,6 +25,17 @@ pub struct Trace {
     pub runs: Vec<Run>,
     /// Whether launches were lost or had no room of their own.
     pub is_partial: bool,
+    /// The processes that have entered the range.
+    pub entered: Vec<Entered>,
+}
+
+/// A process that has entered the range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entered {
+    /// Its id.
+    pub process: u32,
+    /// Whether it has not left the range again.
+    pub is_inside: bool,
 }
 
 /// Launches of one kernel with one launch size.
@@ -60,6 +74,17 @@ impl Trace {
         Ok(trace)
     }
 
+    /// Where the program hangs, asked while it runs; `None` when that is outside of the range, as far as the tracer knows.
+    pub fn stuck(&self) -> Option<Stuck> {
+        let (alive, gone): (Vec<&Entered>, Vec<&Entered>) =
+            self.entered.iter().partition(|entered| is_alive(entered.process));
+        if alive.iter().any(|entered| entered.is_inside) {
+            return Some(Stuck::InRange);
+        }
+        // An exception that ends the process leaves the range first.
+        (alive.is_empty() && !gone.is_empty()).then_some(Stuck::Died)
+    }
+
     /// Launches in the range.
     pub fn launches(&self) -> u64 {
         self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.count))
@@ -75,18 +100,31 @@ impl Trace {
         self.groups.extend(other.groups);
         self.runs.extend(other.runs.into_iter().map(|run| Run { group: run.group + offset, ..run }));
         self.is_partial |= other.is_partial;
+        self.entered.extend(other.entered);
     }
+}
+
+/// Whether there is a process of that id that has not ended.
+fn is_alive(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The state stands behind the name, which can hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Reads one file; `None` where it is not as the tracer writes it.
 pub fn parse(content: &[u8]) -> Option<Trace> {
     let text = std::str::from_utf8(content).ok()?;
     let mut lines = text.lines().take(MAX_LINES);
-    if lines.next()? != "launches 1" {
+    if lines.next()? != "launches 2" {
         return None;
     }
+    let process: u32 = lines.next()?.strip_prefix("process ")?.parse().ok()?;
     let lost: u64 = lines.next()?.strip_prefix("lost ")?.parse().ok()?;
-    let mut trace = Trace { is_partial: lost > 0, ..Trace::default() };
+    let (entered, left) = lines.next()?.strip_prefix("range ")?.split_once(' ')?;
+    let (entered, left): (u32, u32) = (entered.parse().ok()?, left.parse().ok()?);
+    let is_inside = entered.checked_sub(left)? > 0;
+    let entered = (entered > 0).then_some(Entered { process, is_inside });
+    let mut trace = Trace { is_partial: lost > 0, entered: entered.into_iter().collect(), ..Trace::default() };
     for line in lines {
         let mut words = line.split(' ');
         match words.next()? {
@@ -147,7 +185,7 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "launches 1\nlost 0\nkernel 2 7 300 4 1 1 128 1 1 _Z3addv\nkernel 1 0 50 1 1 1 32 1 1 a%0Ab%25\n\
+    const GOOD: &str = "launches 2\nprocess 7\nlost 0\nrange 2 2\nkernel 2 7 300 4 1 1 128 1 1 _Z3addv\nkernel 1 0 50 1 1 1 32 1 1 a%0Ab%25\n\
                         other 0 0 0\nrun 0 2\nrun 1 1\nend\n";
 
     #[test]
@@ -163,7 +201,13 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_or_forged_counts_for_nothing() {
         for (from, to) in [
-            ("launches 1", "launches 2"),
+            ("launches 2", "launches 1"),
+            ("launches 2", "launches 3"),
+            ("process 7", "process -7"),
+            ("process 7\n", ""),
+            ("range 2 2", "range 2 3"),
+            ("range 2 2", "range 2"),
+            ("range 2 2", "range 2 2 0"),
             ("end\n", ""),
             ("run 0 2", "run 3 2"),
             ("run 0 2", "run -1 2"),
@@ -178,6 +222,27 @@ mod tests {
         }
         assert_eq!(parse(b"\xff"), None);
         assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn a_range_that_is_not_left_is_told_with_whether_its_process_lives() {
+        let with = |process: u32, range: &str| {
+            let file = GOOD.replace("process 7", &format!("process {process}")).replace("range 2 2", range);
+            parse(file.as_bytes()).unwrap()
+        };
+        let (mine, nobodys) = (std::process::id(), u32::MAX);
+        assert_eq!(with(mine, "range 2 2").stuck(), None);
+        assert_eq!(with(mine, "range 0 0").stuck(), None);
+        assert_eq!(with(mine, "range 2 1").stuck(), Some(Stuck::InRange));
+        assert_eq!(with(nobodys, "range 2 1").stuck(), Some(Stuck::Died));
+        assert_eq!(with(nobodys, "range 1 1").stuck(), Some(Stuck::Died), "an exception leaves the range first");
+        assert_eq!(with(nobodys, "range 0 0").stuck(), None);
+        let mut both = with(nobodys, "range 1 0");
+        both.append(with(mine, "range 1 0"));
+        assert_eq!(both.stuck(), Some(Stuck::InRange), "one that lives is what is waited for");
+        let mut both = with(nobodys, "range 1 1");
+        both.append(with(mine, "range 1 1"));
+        assert_eq!(both.stuck(), None, "whoever lives is waited for outside of the range");
     }
 
     #[test]

@@ -5,14 +5,16 @@
  * Ten thousands of launches cost a fraction of a second, where ncu would take minutes.
  *
  * A kernel belongs to the range when it starts between the range's two ends: evaluators wait for the GPU before and inside
- * the range, so what runs then was launched then.
+ * the range, so what runs then was launched then. The range may be left and entered again, as warm calls do.
  *
  *   NCU_SERVICE_LAUNCHES_DIR   folder for the results: one file a process, named by its id, replaced as a whole
  *   NCU_SERVICE_LAUNCHES_CUPTI path of libcupti
  *
- * The file is text. `kernel` lines, numbered from 0: launches in the range, launches outside of it, nanoseconds in the range,
- * grid, block, name with %XX for all that is no plain character. `other` is one more of them, for what found no room.
- * `run` lines: in launch order, so many launches in a row of that kernel line, in the range only. `end` ends it.
+ * The file is text. `launches` is the version of this format, `process` the id, `lost` the launches without a record, and
+ * `range` how often the range was entered and how often it was left, so that whoever ends a program knows where it was.
+ * `kernel` lines, numbered from 0: launches in the range, launches outside of it, nanoseconds in the range, grid, block,
+ * name with %XX for all that is no plain character. `other` is one more of them, for what found no room. `run` lines: in
+ * launch order, so many launches in a row of that kernel line, in the range only. `end` ends it.
  *
  * Nothing here may harm the program: whatever fails, it runs on unobserved.
  */
@@ -30,6 +32,8 @@
 #include <unistd.h>
 
 #include <cupti_activity.h>
+#include <cupti_callbacks.h>
+#include <cupti_nvtx_cbid.h>
 
 static const char RANGE[] = "custom_kernel";
 
@@ -43,7 +47,7 @@ enum {
     MAX_RUNS = 1 << 16,
     MAX_RANGES = 64,
     MAX_PENDING = 1 << 22,
-    /* Flushes after which a kernel that lies in no range counts as outside: a marker may arrive after what it encloses. */
+    /* Flushes that a kernel waits for the markers around it, which may arrive after it does. */
     PATIENCE = 4,
 };
 
@@ -78,6 +82,8 @@ static struct {
     CUptiResult (*flush_all)(uint32_t);
     CUptiResult (*next_record)(uint8_t *, size_t, CUpti_Activity **);
     CUptiResult (*dropped_records)(CUcontext, uint32_t, size_t *);
+    CUptiResult (*subscribe)(CUpti_SubscriberHandle *, CUpti_CallbackFunc, void *);
+    CUptiResult (*enable_callback)(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain, CUpti_CallbackId);
 } cupti;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,6 +100,7 @@ static int runs_are_full;
 static struct launch *pending;
 static size_t pending_count, pending_room;
 static uint64_t lost;
+static uint32_t entered, left; /* How often the range was. */
 static int changed;
 
 static char result_path[4096], scratch_path[4096];
@@ -188,10 +195,18 @@ static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *bu
 
 /* ---- from launches to rows -------------------------------------------------------------------------------------------- */
 
-static int in_range(uint64_t start) {
-    for (uint32_t i = 0; i < range_count; i++)
-        if (start >= ranges[i].start && start < ranges[i].end) return 1;
-    return 0;
+/* How a start lies to the ranges. One that no range encloses, and one after a range whose end is not known, may yet turn
+ * out to be something else. */
+enum place { NOWHERE, AFTER_A_START, INSIDE };
+
+static enum place place_of(uint64_t start) {
+    enum place place = NOWHERE;
+    for (uint32_t i = 0; i < range_count; i++) {
+        if (start < ranges[i].start || start >= ranges[i].end) continue;
+        if (ranges[i].end != UINT64_MAX) return INSIDE;
+        place = AFTER_A_START;
+    }
+    return place;
 }
 
 static int by_launch_order(const void *a, const void *b) {
@@ -219,14 +234,15 @@ static void settle(int is_last) {
     qsort(pending, pending_count, sizeof *pending, by_launch_order);
     for (size_t i = 0; i < pending_count; i++) {
         struct launch *launch = &pending[i];
-        if (in_range(launch->start))
-            count_inside(launch);
-        else if (is_last || launch->age++ >= PATIENCE)
-            rows[launch->row].outside++;
-        else {
+        enum place place = place_of(launch->start);
+        if (place != INSIDE && !is_last && launch->age++ < PATIENCE) {
             pending[kept++] = *launch;
             continue;
         }
+        if (place == NOWHERE)
+            rows[launch->row].outside++;
+        else
+            count_inside(launch);
         changed = 1;
     }
     pending_count = kept;
@@ -251,7 +267,8 @@ static void put_row(FILE *file, const char *kind, const struct row *row) {
 static void save(void) {
     FILE *file = fopen(scratch_path, "we");
     if (!file) return;
-    fprintf(file, "launches 1\nlost %llu\n", (unsigned long long)lost);
+    fprintf(file, "launches 2\nprocess %d\nlost %llu\nrange %u %u\n", (int)getpid(), (unsigned long long)lost, entered,
+            left);
     for (uint32_t i = 0; i < row_count; i++) {
         put_row(file, "kernel", &rows[i]);
         for (int part = 0; part < 6; part++) fprintf(file, " %d", rows[i].size[part]);
@@ -276,6 +293,50 @@ static void flush(int is_last) {
     settle(is_last);
     if (changed) save();
     pthread_mutex_unlock(&lock);
+}
+
+/* ---- where the program is --------------------------------------------------------------------------------------------- */
+
+/* Of this thread: its ranges, and which of them is the outermost one of ours. */
+static __thread uint32_t depth, ours;
+
+static void count_range(uint32_t *counter) {
+    pthread_mutex_lock(&lock);
+    ++*counter;
+    save();
+    pthread_mutex_unlock(&lock);
+}
+
+/* Called within the program's own call, and so in time: CUPTI hands no record out, that of the marker included, as long as a
+ * kernel has not ended. One that never ends is just what this is for. */
+static void CUPTIAPI on_nvtx(void *unused, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
+    (void)unused, (void)domain;
+    if (id == CUPTI_CBID_NVTX_nvtxRangePop) {
+        if (ours && depth == ours) {
+            ours = 0;
+            count_range(&left);
+        }
+        depth -= depth > 0;
+        return;
+    }
+    depth++;
+    if (ours || id != CUPTI_CBID_NVTX_nvtxRangePushA) return;
+    /* The call's only parameter. PyTorch, and so every evaluator, makes this one; the others only count as depth. */
+    const char *name = *(const char *const *)((const CUpti_NvtxData *)data)->functionParams;
+    if (name && !strcmp(name, RANGE)) {
+        ours = depth;
+        count_range(&entered);
+    }
+}
+
+/* A program that has a profiler of its own may keep this for itself; then nobody knows where it is. */
+static void watch_range(void) {
+    static const CUpti_CallbackId calls[] = {CUPTI_CBID_NVTX_nvtxRangePushA, CUPTI_CBID_NVTX_nvtxRangePushW,
+                                             CUPTI_CBID_NVTX_nvtxRangePushEx, CUPTI_CBID_NVTX_nvtxRangePop};
+    CUpti_SubscriberHandle subscriber;
+    if (!cupti.subscribe || !cupti.enable_callback || cupti.subscribe(&subscriber, on_nvtx, NULL)) return;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        cupti.enable_callback(1, subscriber, CUPTI_CB_DOMAIN_NVTX, calls[i]);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------------- */
@@ -332,6 +393,8 @@ static int load_cupti(const char *path) {
     cupti.flush_all = dlsym(library, "cuptiActivityFlushAll");
     cupti.next_record = dlsym(library, "cuptiActivityGetNextRecord");
     cupti.dropped_records = dlsym(library, "cuptiActivityGetNumDroppedRecords");
+    cupti.subscribe = dlsym(library, "cuptiSubscribe");
+    cupti.enable_callback = dlsym(library, "cuptiEnableCallback");
     return cupti.register_callbacks && cupti.enable && cupti.flush_all && cupti.next_record && cupti.dropped_records ? 0 : -1;
 }
 
@@ -348,6 +411,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void) {
     if (sem_init(&wake, 0, 0) || cupti.register_callbacks(buffer_wanted, buffer_full)
         || cupti.enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) || cupti.enable(CUPTI_ACTIVITY_KIND_MARKER) || start_thread())
         return 1;
+    watch_range();
     flush_before_term();
     atexit(on_exit_flush);
     return 1;

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use ncu_runner::protocol::{Choice, LandlockState, Overview, Step, StreamStats};
+use ncu_runner::protocol::{Choice, ClockControl, LandlockState, Overview, Step, StreamStats};
 use serde::Serialize;
 
 use crate::capture::options::RequestOptions;
-use crate::problems::{Revision, Shape};
+use crate::gpu::GpuIdentity;
+use crate::problems::{FileDigest, Revision, Shape};
+use crate::report::ClockRange;
 
 /// Version of the manifest's layout; a reader refuses one that it does not know.
 const SCHEMA: u32 = 1;
@@ -35,14 +37,24 @@ pub struct Manifest<'a> {
     pub benchmark_index: u32,
     /// The shape.
     pub benchmark: &'a Shape,
+    /// The files of the evaluator's folder but for the submission, as they were before the capture.
+    pub problem_files: &'a [FileDigest],
     /// The line that the evaluator read.
     pub spec: &'a str,
     /// The submission.
     pub submission: Submission<'a>,
     /// The request's own capture options.
     pub options: &'a RequestOptions,
+    /// With which clocks the report's durations were measured; `overview` has its own.
+    pub clock_control: ClockControl,
+    /// Calls of the submission before the one that was captured.
+    pub warm_calls: u32,
     /// The image that ran it.
     pub image: Image<'a>,
+    /// The GPUs that it got; empty where nobody could tell.
+    pub gpus: &'a [GpuIdentity],
+    /// The clocks that the profiler measured.
+    pub measured_clocks: MeasuredClocks,
     /// Version line of `ncu`.
     pub ncu_version: Option<&'a str>,
     /// Versions found in the image.
@@ -55,6 +67,12 @@ pub struct Manifest<'a> {
     pub streams: &'a BTreeMap<String, StreamStats>,
     /// When the capture's container ran.
     pub container: ContainerTimes,
+    /// What each phase took that is not a step in the container, in order.
+    pub phases: &'a [Phase],
+    /// How much the container was allowed.
+    pub limits: Limits,
+    /// Which of these limits, and of those on what is kept, were met.
+    pub limits_hit: &'a [&'static str],
     /// Launches in the report.
     pub captured_launches: u32,
     /// How they were chosen, and how much of the time their kernels hold.
@@ -85,6 +103,47 @@ pub struct Image<'a> {
     pub id: &'a str,
     /// Its digest in a registry; `None` for an image that was built on the host.
     pub digest: Option<&'a str>,
+}
+
+/// Clocks over all launches of a report. The multiprocessors' depends on the clock control.
+#[derive(Debug, Serialize)]
+pub struct MeasuredClocks {
+    /// Of the multiprocessors.
+    pub sm: Option<ClockRange>,
+    /// Of the memory.
+    pub memory: Option<ClockRange>,
+}
+
+/// A part of a run's time.
+#[derive(Debug, Clone, Serialize)]
+pub struct Phase {
+    /// Its name.
+    pub name: &'static str,
+    /// Its wall time, in seconds.
+    pub seconds: f64,
+}
+
+/// Limits of a capture's container.
+#[derive(Debug, Serialize)]
+pub struct Limits {
+    /// Memory, its `/tmp` and `/dev/shm` included.
+    pub memory_bytes: u64,
+    /// Processors.
+    pub cpus: u32,
+    /// Processes and threads.
+    pub pids: u32,
+    /// `/tmp`.
+    pub tmp_bytes: u64,
+    /// `/dev/shm`.
+    pub shm_bytes: u64,
+    /// What it may write to `/out`.
+    pub output_bytes: u64,
+    /// Kept of each stream.
+    pub stream_bytes: u64,
+    /// Time of the overview.
+    pub overview_seconds: u64,
+    /// Time of the capture.
+    pub capture_seconds: u64,
 }
 
 /// When a container ran.

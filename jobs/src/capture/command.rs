@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ncu_runner::protocol::{self, CaptureMode, Selection};
+use ncu_runner::protocol::{self, CaptureMode, ClockControl, Selection};
 
 use super::options::{KernelNameBase, OperatorOptions, RequestOptions};
 
@@ -16,6 +16,10 @@ pub struct CaptureCommand {
     pub ncu: String,
     /// How the runner chooses launches once it knows them.
     pub selection: Selection,
+    /// Calls of the submission before the one that is captured; the runner makes them.
+    pub warm_calls: u32,
+    /// `--clock-control`.
+    pub clock_control: ClockControl,
     /// `--launch-skip`.
     pub launch_skip: Option<u32>,
     /// `--launch-skip-before-match`.
@@ -39,6 +43,8 @@ impl CaptureCommand {
         Self {
             ncu: ncu.to_owned(),
             selection: Selection { mode, max_launches },
+            warm_calls: request.ncu_warm_calls.unwrap_or(operator.warm_calls),
+            clock_control: request.ncu_clock_control.unwrap_or(operator.clock_control),
             launch_skip: operators.and_then(|operator| operator.launch_skip),
             launch_skip_before_match: operators.and_then(|operator| operator.launch_skip_before_match),
             kernel_name_base: request.ncu_kernel_name_base.or(operators.and_then(|operator| operator.kernel_name_base)),
@@ -66,6 +72,8 @@ impl CaptureCommand {
         argv.extend(
             ["--target-processes", "all", "--import-source", "1", "--check-exit-code", "yes"].map(str::to_owned),
         );
+        // Stated even where they are ncu's defaults: what a report means hangs on them. Each node of a CUDA graph is a launch.
+        argv.extend(["--graph-profiling", "node", "--clock-control", self.clock_control.as_str()].map(str::to_owned));
         let mut option = |name: &str, value: Option<&dyn fmt::Display>| {
             if let Some(value) = value {
                 argv.push(name.to_owned());
@@ -105,11 +113,16 @@ mod tests {
         let operator = OperatorOptions::read(&mut Reader::from_pairs(operator.iter().copied())).unwrap();
         let command = CaptureCommand::new("ncu", "linalg/qr_v2", &operator, request);
         let Selection { mode, max_launches } = command.selection;
-        format!("{} + {mode:?} {max_launches}", command.argv().join(" "))
+        let warm_calls = match command.warm_calls {
+            0 => String::new(),
+            calls => format!(" after {calls}"),
+        };
+        format!("{} + {mode:?} {max_launches}{warm_calls}", command.argv().join(" "))
     }
 
     const HEAD: &str = "ncu --config-file off --rename-kernels off --set full --nvtx --nvtx-include custom_kernel/ \
-                        --target-processes all --import-source 1 --check-exit-code yes";
+                        --target-processes all --import-source 1 --check-exit-code yes --graph-profiling node \
+                        --clock-control base";
     const TAIL: &str = "-f -o /out/profile/profile.ncu-rep";
 
     #[test]
@@ -138,15 +151,28 @@ mod tests {
     #[test]
     fn a_request_overrides_the_operator_and_its_name_filter_is_not_widened() {
         let request = RequestOptions {
-            ncu_capture: None,
             ncu_kernel_name: Some("qr kernel".to_owned()),
             ncu_kernel_name_base: Some(KernelNameBase::Mangled),
             ncu_launch_count: Some(3),
+            ..RequestOptions::default()
         };
         assert_eq!(
             command(&[("NCU_SERVICE_NCU_KERNEL_ID", ":::1"), ("NCU_SERVICE_NCU_KERNEL_NAME", "x")], &request),
             format!("{HEAD} --kernel-name-base mangled --kernel-name qr kernel {TAIL} + Window 3")
         );
+    }
+
+    #[test]
+    fn clocks_and_warm_calls_are_the_operators_or_the_requests() {
+        let unlocked = HEAD.replace("--clock-control base", "--clock-control none");
+        let operator = [("NCU_SERVICE_NCU_CLOCK_CONTROL", "none"), ("NCU_SERVICE_NCU_WARM_CALLS", "2")];
+        assert_eq!(command(&operator, &RequestOptions::default()), format!("{unlocked} {TAIL} + Window 10 after 2"));
+        let request = RequestOptions {
+            ncu_clock_control: Some(ClockControl::Base),
+            ncu_warm_calls: Some(0),
+            ..RequestOptions::default()
+        };
+        assert_eq!(command(&operator, &request), format!("{HEAD} {TAIL} + Window 10"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which kernels a capture holds: the operator's named options and the few that a request may set.
 
-use ncu_runner::protocol::CaptureMode;
+use ncu_runner::protocol::{CaptureMode, ClockControl};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, Reader};
@@ -9,7 +9,17 @@ use crate::config::{self, ConfigError, Reader};
 pub const MAX_KERNEL_NAME_CHARS: usize = 1024;
 
 /// The form fields of a request that change a capture, as `/health` advertises them.
-pub const REQUEST_FIELDS: [&str; 4] = ["ncu_capture", "ncu_kernel_name", "ncu_kernel_name_base", "ncu_launch_count"];
+pub const REQUEST_FIELDS: [&str; 6] = [
+    "ncu_capture",
+    "ncu_clock_control",
+    "ncu_kernel_name",
+    "ncu_kernel_name_base",
+    "ncu_launch_count",
+    "ncu_warm_calls",
+];
+
+/// Most calls of a submission before the one that is captured.
+pub const MAX_WARM_CALLS: u32 = 10;
 
 /// What a kernel name filter is compared with (`ncu --kernel-name-base`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,12 +65,29 @@ fn capture_mode(text: &str) -> Result<CaptureMode, String> {
     }
 }
 
+/// The clock control of that spelling.
+fn clock_control(text: &str) -> Result<ClockControl, String> {
+    match text {
+        "base" => Ok(ClockControl::Base),
+        "none" => Ok(ClockControl::None),
+        _ => Err("base or none is expected".to_owned()),
+    }
+}
+
+fn warm_calls(text: &str) -> Result<u32, String> {
+    let calls = config::whole(text).ok().filter(|&calls| calls <= MAX_WARM_CALLS);
+    calls.ok_or_else(|| format!("a whole number from 0 to {MAX_WARM_CALLS} is expected"))
+}
+
 /// What one request asks for; everything absent is the operator's choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestOptions {
     /// How the launches of the report are chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ncu_capture: Option<CaptureMode>,
+    /// `ncu --clock-control`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu_clock_control: Option<ClockControl>,
     /// `ncu --kernel-name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ncu_kernel_name: Option<String>,
@@ -70,6 +97,9 @@ pub struct RequestOptions {
     /// `ncu --launch-count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ncu_launch_count: Option<u32>,
+    /// Calls of the submission before the one that is captured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ncu_warm_calls: Option<u32>,
 }
 
 impl RequestOptions {
@@ -78,6 +108,10 @@ impl RequestOptions {
         match field {
             "ncu_capture" => {
                 self.ncu_capture = Some(capture_mode(value).map_err(|why| format!("ncu_capture: {why}."))?);
+            }
+            "ncu_clock_control" => {
+                self.ncu_clock_control =
+                    Some(clock_control(value).map_err(|why| format!("ncu_clock_control: {why}."))?);
             }
             "ncu_kernel_name" => {
                 self.ncu_kernel_name = Some(kernel_name(value).map_err(|why| format!("ncu_kernel_name: {why}."))?);
@@ -88,6 +122,9 @@ impl RequestOptions {
             }
             "ncu_launch_count" => {
                 self.ncu_launch_count = Some(config::count(value).map_err(|why| format!("ncu_launch_count: {why}."))?);
+            }
+            "ncu_warm_calls" => {
+                self.ncu_warm_calls = Some(warm_calls(value).map_err(|why| format!("ncu_warm_calls: {why}."))?);
             }
             _ => {}
         }
@@ -112,6 +149,10 @@ fn kernel_name(value: &str) -> Result<String, String> {
 pub struct OperatorOptions {
     /// How the launches of a report are chosen.
     pub capture: CaptureMode,
+    /// `ncu --clock-control`.
+    pub clock_control: ClockControl,
+    /// Calls of the submission before the one that is captured.
+    pub warm_calls: u32,
     /// Launches in a report where nothing else says so.
     pub launch_count: u32,
     /// Launches in a window of particular problems, by the last part of their directory.
@@ -138,6 +179,19 @@ impl OperatorOptions {
                 "which launches a report holds: window (the first ones), distinct (each kernel's first one) or hot (the \
                  kernels that hold most of the time)",
                 capture_mode,
+            )?,
+            clock_control: reader.or_default(
+                "NCU_SERVICE_NCU_CLOCK_CONTROL",
+                "base",
+                "clocks of the GPU while a report is made: base (locked to the base clock, so that reports compare) or none (as \
+                 the GPU sets them)",
+                clock_control,
+            )?,
+            warm_calls: reader.or_default(
+                "NCU_SERVICE_NCU_WARM_CALLS",
+                "0",
+                "calls of a submission before the one that is captured, 0 to 10; 0 captures its first call",
+                warm_calls,
             )?,
             launch_count: reader.or_default("NCU_SERVICE_NCU_LAUNCH_COUNT", "10", "kernel launches in a report", config::count)?,
             launch_counts: reader.or_default(
@@ -195,12 +249,14 @@ mod tests {
             ("ncu_kernel_name", "regex:^qr"),
             ("ncu_kernel_name_base", "mangled"),
             ("ncu_launch_count", "3"),
+            ("ncu_clock_control", "none"),
+            ("ncu_warm_calls", "10"),
         ] {
             options.set(field, value).unwrap();
         }
         assert_eq!(
             serde_json::to_string(&options).unwrap(),
-            r#"{"ncu_capture":"hot","ncu_kernel_name":"regex:^qr","ncu_kernel_name_base":"mangled","ncu_launch_count":3}"#
+            r#"{"ncu_capture":"hot","ncu_clock_control":"none","ncu_kernel_name":"regex:^qr","ncu_kernel_name_base":"mangled","ncu_launch_count":3,"ncu_warm_calls":10}"#
         );
         let long = "k".repeat(MAX_KERNEL_NAME_CHARS + 1);
         for (field, value) in [
@@ -215,6 +271,11 @@ mod tests {
             ("ncu_launch_count", "0"),
             ("ncu_launch_count", "-1"),
             ("ncu_launch_count", "1e3"),
+            ("ncu_clock_control", "boost"),
+            ("ncu_clock_control", "Base"),
+            ("ncu_warm_calls", "11"),
+            ("ncu_warm_calls", "-1"),
+            ("ncu_warm_calls", ""),
         ] {
             let sentence = options.set(field, value).unwrap_err();
             assert!(sentence.starts_with(field), "{sentence}");

@@ -130,6 +130,7 @@ fn request(config: &WorkerConfig) -> CaptureRequest {
         spec: "size: 1".to_owned(),
         ncu: ncu.map(str::to_owned).to_vec(),
         selection: Selection { mode: CaptureMode::Window, max_launches: 1 },
+        warm_calls: 0,
         landlock: config.limits.landlock,
         warmup_timeout_secs: STEP_LIMIT.as_secs(),
         capture_timeout_secs: STEP_LIMIT.as_secs(),
@@ -138,7 +139,7 @@ fn request(config: &WorkerConfig) -> CaptureRequest {
 }
 
 fn verdict(ended: &Ended, outcome: &Outcome, has_report: bool, log: &str) -> Finding {
-    let step = outcome.steps.iter().find(|step| step.name == "capture");
+    let step = outcome.steps.iter().find(|step| step.name == protocol::CAPTURE_STEP);
     let captured = step.is_some_and(|step| step.exit_code == Some(0)) && has_report;
     if captured && outcome.error.is_none() {
         let ncu = outcome.ncu_version.as_deref().unwrap_or("of unknown version");
@@ -195,7 +196,7 @@ mod tests {
         let how = How::Exited { code: 0, oom_killed: false };
         let ended = Ended { how, started_at: now, ended_at: now, log_tail: String::new() };
         let step = Step {
-            name: "capture".to_owned(),
+            name: protocol::CAPTURE_STEP.to_owned(),
             argv: Vec::new(),
             exit_code: Some(exit_code),
             signal: None,

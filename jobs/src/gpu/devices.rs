@@ -23,6 +23,11 @@ pub struct Gpu {
 }
 
 impl Gpu {
+    #[cfg(test)]
+    pub(super) fn at(address: &str) -> Self {
+        Self::nameless(address)
+    }
+
     fn nameless(name: &str) -> Self {
         Self { address: name.to_owned(), uuid: None, minor: None }
     }

@@ -26,12 +26,25 @@ pub enum Condition {
     Ill(String),
 }
 
-/// Looks at these GPUs until they are free, at most for `patience`. Trouble that does not pass is an illness.
-pub async fn settle(smi: &NvidiaSmi, gpus: &[Gpu], max_used_bytes: u64, patience: Duration) -> Condition {
+/// What a look is repeated for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// That they are free.
+    UntilFree,
+    /// That `nvidia-smi` has no trouble any more.
+    WhileFailing,
+}
+
+/// Looks at these GPUs until they are as wanted, at most for `patience`. Trouble that does not pass is an illness.
+pub async fn settle(smi: &NvidiaSmi, gpus: &[Gpu], max_used_bytes: u64, patience: Duration, wait: Wait) -> Condition {
     let began = Instant::now();
     loop {
         let condition = look(smi, gpus, max_used_bytes).await;
-        let passes = matches!(condition, Condition::Busy(_) | Condition::Failing(_));
+        let passes = match condition {
+            Condition::Busy(_) => wait == Wait::UntilFree,
+            Condition::Failing(_) => true,
+            _ => false,
+        };
         if !passes || began.elapsed() >= patience {
             return match condition {
                 Condition::Failing(why) => Condition::Ill(why),

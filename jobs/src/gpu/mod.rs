@@ -6,6 +6,7 @@
 mod config;
 mod devices;
 mod health;
+mod identity;
 mod lock;
 mod quarantine;
 mod smi;
@@ -21,13 +22,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use config::GpuConfig;
+pub use identity::GpuIdentity;
 pub use lock::Turn;
 pub use quarantine::Quarantine;
 
 use crate::sandbox::GpuAccess;
 use crate::{Error, Result};
 use devices::Gpu;
-use health::Condition;
+use health::{Condition, Wait};
 use smi::NvidiaSmi;
 use xid::KernelLog;
 
@@ -82,16 +84,7 @@ impl Gpus {
         if self.access == GpuAccess::None {
             return Ok(());
         }
-        let gpus = self.gpus();
-        let xids = self.kernel_log.lock().unwrap_or_else(PoisonError::into_inner).new_xids();
-        for xid in &xids {
-            tracing::warn!(gpu = xid.address, xid = xid.number, text = xid.text, "the driver reported an Xid");
-        }
-        let condition = match health::illness(&gpus, &xids) {
-            Some(why) => Condition::Ill(why),
-            None => health::settle(&self.smi, &gpus, self.config.max_used_bytes, self.patience).await,
-        };
-        match condition {
+        match self.condition(Wait::UntilFree).await {
             Condition::Fit => Ok(()),
             Condition::Unknown => {
                 if !self.told_of_missing_smi.swap(true, Ordering::Relaxed) {
@@ -103,11 +96,39 @@ impl Gpus {
                 Ok(())
             }
             Condition::Busy(why) => Err(Error::Gpu(format!("not free: {why}"))),
-            Condition::Failing(why) | Condition::Ill(why) => {
-                self.begin_quarantine(&why)?;
-                Err(Error::Gpu(format!("in quarantine: {why}")))
-            }
+            Condition::Failing(why) | Condition::Ill(why) => self.give_up(&why),
         }
+    }
+
+    /// Makes sure that none of them has fallen ill, whoever uses them now. Goes by what is seen from outside alone, so nothing
+    /// that runs in a container can make a well GPU ill.
+    ///
+    /// An error means that one has, and is in quarantine from then on.
+    pub async fn check(&self) -> Result<()> {
+        if self.access == GpuAccess::None {
+            return Ok(());
+        }
+        match self.condition(Wait::WhileFailing).await {
+            Condition::Fit | Condition::Unknown | Condition::Busy(_) => Ok(()),
+            Condition::Failing(why) | Condition::Ill(why) => self.give_up(&why),
+        }
+    }
+
+    async fn condition(&self, wait: Wait) -> Condition {
+        let gpus = self.gpus();
+        let xids = self.kernel_log.lock().unwrap_or_else(PoisonError::into_inner).new_xids();
+        for xid in &xids {
+            tracing::warn!(gpu = xid.address, xid = xid.number, text = xid.text, "the driver reported an Xid");
+        }
+        match health::illness(&gpus, &xids) {
+            Some(why) => Condition::Ill(why),
+            None => health::settle(&self.smi, &gpus, self.config.max_used_bytes, self.patience, wait).await,
+        }
+    }
+
+    fn give_up(&self, why: &str) -> Result<()> {
+        self.begin_quarantine(why)?;
+        Err(Error::Gpu(format!("in quarantine: {why}")))
     }
 
     /// How they are, in one look; outside a turn it may find another worker's capture. `None` without `nvidia-smi`; the error
@@ -119,6 +140,17 @@ impl Gpus {
             Condition::Unknown => Ok(None),
             Condition::Failing(why) | Condition::Ill(why) => Err(why),
         }
+    }
+
+    /// Which devices they are, for the record. Empty where there is none, and where nobody can tell.
+    pub async fn identities(&self) -> Vec<GpuIdentity> {
+        if self.access == GpuAccess::None {
+            return Vec::new();
+        }
+        self.smi.identities(&self.gpus()).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "which GPU was measured cannot be told");
+            Vec::new()
+        })
     }
 
     /// The PCI addresses of these GPUs, or what stands for them.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::devices::address;
+use super::devices::{Gpu, address};
+use super::identity::{self, GpuIdentity};
 
 /// How long an answer may take. Without the persistence daemon the driver starts every GPU anew for it.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -66,6 +67,11 @@ impl NvidiaSmi {
     /// Memory in use on every GPU that it sees.
     pub async fn memory(&self) -> Result<Vec<Memory>, SmiError> {
         Ok(parse_memory(&self.ask("--query-gpu=pci.bus_id,memory.used").await?))
+    }
+
+    /// Which devices `gpus` are.
+    pub async fn identities(&self, gpus: &[Gpu]) -> Result<Vec<GpuIdentity>, SmiError> {
+        Ok(identity::parse(&self.ask(identity::QUERY).await?, gpus))
     }
 
     /// Who computes on any GPU.

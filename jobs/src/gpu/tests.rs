@@ -51,6 +51,17 @@ impl Bench {
 }
 
 #[tokio::test]
+async fn a_manifest_can_name_the_gpu_and_none_that_is_not_there() {
+    let line = "00000000:19:00.0, NVIDIA H200, GPU-1, 580.1, 96, 1980, 3201, 700.00, Enabled, Disabled";
+    let mut it = Bench::new(&format!("printf '{line}\\n00000000:2A:00.0, NVIDIA H200, GPU-2\\n'"));
+    let found = it.gpus.identities().await;
+    assert_eq!(found.iter().map(|gpu| gpu.uuid.as_deref()).collect::<Vec<_>>(), [Some("GPU-1")]);
+    it.gpus.access = GpuAccess::None;
+    assert_eq!(it.gpus.identities().await, []);
+    assert_eq!(Bench::new("exit 9").gpus.identities().await, []);
+}
+
+#[tokio::test]
 async fn a_gpu_that_is_free_is_fit() {
     let it = Bench::new(&smi("00000000:19:00.0, 4\\n", ""));
     it.gpus.settle().await.unwrap();
@@ -124,6 +135,41 @@ async fn an_xid_of_the_hardware_is_an_illness_and_one_of_a_submission_is_not() {
     it.gpus.settle().await.unwrap();
     log("0000:19:00): 48, pid=7, DBE (double bit error)");
     assert_eq!(it.trouble().await, "GPU: in quarantine: Xid 48, pid=7, DBE (double bit error)");
+}
+
+#[tokio::test]
+async fn a_gpu_that_is_lost_in_mid_capture_is_told_from_a_submission_that_fails() {
+    // Well, though another worker captures on it by now: the submission failed by itself.
+    let mut it = Bench::new(&smi("00000000:19:00.0, 9999\\n", "00000000:19:00.0, 418\\n"));
+    it.gpus.patience = Duration::from_hours(1);
+    it.gpus.check().await.unwrap();
+    assert_eq!(it.reason(), None);
+    // No nvidia-smi says nothing, either way.
+    it.gpus.smi = NvidiaSmi::new("/nowhere/nvidia-smi");
+    it.gpus.check().await.unwrap();
+
+    let log = it.folder.path().join("kmsg");
+    let report = |line: &str| fs::write(&log, format!("3,1,1,-;NVRM: Xid (PCI:0000:19:00): {line}\n")).unwrap();
+    report("79, GPU has fallen off the bus.");
+    assert_eq!(
+        it.gpus.check().await.unwrap_err().to_string(),
+        "GPU: in quarantine: Xid 79, GPU has fallen off the bus."
+    );
+    assert!(it.reason().unwrap().contains("Xid 79"));
+
+    let it = Bench::new("echo 'Unable to determine the device handle for GPU0: 0000:19:00.0: GPU is lost.'; exit 15");
+    assert!(it.gpus.check().await.unwrap_err().to_string().contains("GPU is lost"));
+    let it = Bench::new("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18");
+    assert!(it.gpus.check().await.unwrap_err().to_string().contains("Failed to initialize NVML"));
+}
+
+#[tokio::test]
+async fn an_xid_that_a_submission_causes_leaves_its_failure_its_own() {
+    let it = Bench::new(&smi("00000000:19:00.0, 4\\n", ""));
+    let xid = "3,1,1,-;NVRM: Xid (PCI:0000:19:00): 31, pid=7, name=python3, MMU Fault\n";
+    fs::write(it.folder.path().join("kmsg"), xid).unwrap();
+    it.gpus.check().await.unwrap();
+    assert_eq!(it.reason(), None);
 }
 
 #[tokio::test]

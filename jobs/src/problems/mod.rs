@@ -4,6 +4,7 @@
 //! outside it, and runs nothing of it.
 
 mod catalog;
+mod digest;
 mod files;
 mod index;
 mod profilable;
@@ -15,6 +16,7 @@ mod tests;
 mod yaml;
 
 pub use catalog::Catalog;
+pub use digest::FileDigest;
 pub use shape::Shape;
 
 use std::time::Duration;

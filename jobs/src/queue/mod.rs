@@ -16,10 +16,10 @@ mod workers;
 pub use adopt::{Adoption, Held, Live};
 pub use jobs::Renewal;
 pub use model::{Claim, ErrorKind, JobView, NewJob, PendingRun, RunEnd, RunView, State, StoredArtifact, UnknownState};
-pub use ncu_runner::protocol::KernelTime;
+pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
 pub use reaper::Reaped;
 pub use runs::RunLease;
-pub use workers::WorkerState;
+pub use workers::{WorkerCounts, WorkerState};
 
 use std::time::Duration;
 

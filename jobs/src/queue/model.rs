@@ -1,7 +1,7 @@
 //! What the queue's callers see of a job.
 
 use chrono::{DateTime, Utc};
-use ncu_runner::protocol::KernelTime;
+use ncu_runner::protocol::{ClockControl, KernelTime};
 use uuid::Uuid;
 
 use super::runs::RunLease;
@@ -89,8 +89,12 @@ pub struct RunEnd {
     pub exit_code: Option<i32>,
     /// The sentence for the user, with its kind.
     pub error: Option<(ErrorKind, String)>,
+    /// The end of what the submission printed, where there is no archive; at most 4 KiB.
+    pub output_tail: Option<String>,
     /// Made by the stand-in profiler.
     pub simulated: bool,
+    /// With which clocks the report was made; `None` without a report.
+    pub clock_control: Option<ClockControl>,
     /// The kernels that hold most of the time, the longest first; empty where nothing was seen.
     pub launches: Vec<KernelTime>,
     /// The part of the time that the captured kernels hold, from 0 to 1.
@@ -182,8 +186,12 @@ pub struct RunView {
     pub error: Option<String>,
     /// Whose fault, and which kind.
     pub error_kind: Option<String>,
+    /// The end of what the submission printed, where there is no archive.
+    pub output_tail: Option<String>,
     /// Made by the stand-in profiler.
     pub simulated: bool,
+    /// With which clocks the report was made; `None` where there is none, and for reports older than this field.
+    pub clock_control: Option<String>,
     /// The kernels that hold most of the time, the longest first; empty where nothing was seen.
     pub launches: Vec<KernelTime>,
     /// The part of the time that the captured kernels hold, from 0 to 1.

@@ -1,5 +1,6 @@
 //! The `runs` table: one row a shape. Every write carries the attempt's token.
 
+use ncu_runner::protocol::ClockControl;
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -52,7 +53,7 @@ impl Queue {
         sqlx::query!(
             "UPDATE runs SET state = $3, exit_code = $4, error_kind = $5, error = $6, simulated = $7, ended_at = now(),
                     artifact_name = $8, artifact_path = $9, artifact_bytes = $10, artifact_sha256 = $11,
-                    launches = $12, coverage = $13
+                    launches = $12, coverage = $13, clock_control = $14, output_tail = $15
              WHERE job_id = $1 AND benchmark_index = $2 AND state = 'running'",
             run.job.0,
             run.benchmark_index.cast_signed(),
@@ -67,6 +68,8 @@ impl Queue {
             artifact.map(|stored| stored.sha256.as_slice()),
             (!end.launches.is_empty()).then_some(Json(&end.launches)) as _,
             end.coverage,
+            end.clock_control.map(ClockControl::as_str),
+            end.output_tail,
         )
         .execute(&mut *tx)
         .await?;

@@ -32,8 +32,9 @@ impl Queue {
             return Ok(None);
         };
         let rows = sqlx::query!(
-            r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind, simulated,
-                      launches AS "launches: Json<Vec<KernelTime>>", coverage, started_at, ended_at, artifact_name, artifact_bytes
+            r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind,
+                      output_tail, simulated, launches AS "launches: Json<Vec<KernelTime>>", coverage, clock_control,
+                      started_at, ended_at, artifact_name, artifact_bytes
                FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
             id.0
         )
@@ -49,7 +50,9 @@ impl Queue {
                 exit_code: run.exit_code,
                 error: run.error,
                 error_kind: run.error_kind,
+                output_tail: run.output_tail,
                 simulated: run.simulated,
+                clock_control: run.clock_control,
                 launches: run.launches.map(|launches| launches.0).unwrap_or_default(),
                 coverage: run.coverage,
                 started_at: run.started_at,

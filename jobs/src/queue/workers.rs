@@ -38,7 +38,34 @@ impl WorkerState {
     }
 }
 
+/// Three heartbeats: a worker that is silent for longer is dead, or has no database.
+const ALIVE_SECS: f64 = 30.0;
+
+/// How many workers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// Those that were heard of lately.
+    pub alive: i64,
+    /// Those of them that take jobs, or will when their present one ends.
+    pub ready: i64,
+    /// Those of them that run a job.
+    pub busy: i64,
+}
+
 impl Queue {
+    /// Counts the workers.
+    pub async fn worker_counts(&self) -> Result<WorkerCounts> {
+        Ok(sqlx::query_as!(
+            WorkerCounts,
+            r#"SELECT count(*) AS "alive!", count(*) FILTER (WHERE state IN ('idle', 'busy')) AS "ready!",
+                      count(job_id) AS "busy!"
+               FROM workers WHERE state <> 'stopped' AND last_seen_at > now() - make_interval(secs => $1)"#,
+            ALIVE_SECS
+        )
+        .fetch_one(&self.pool)
+        .await?)
+    }
+
     /// A worker's heartbeat; the first one registers it. `note` says why it takes no job.
     pub async fn heartbeat(
         &self,

@@ -14,7 +14,7 @@ use chrono::{DateTime, Utc};
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{CONTAINER_DEADLINE, Engine, deadline, has_status};
+use super::engine::{Engine, has_status};
 use crate::collect::{CollectError, OutputDir, UsageLimits};
 use crate::{Error, Result};
 
@@ -179,7 +179,7 @@ impl<'a> Container<'a> {
     }
 
     async fn start(&self) -> Result<()> {
-        deadline("start container", CONTAINER_DEADLINE, self.engine.docker().start_container(&self.id, None)).await
+        self.engine.slow_call("start container", self.engine.docker().start_container(&self.id, None)).await
     }
 
     /// Waits until it is not running. One that ended before the question is answered at once, so no end is missed.
@@ -206,8 +206,9 @@ impl<'a> Container<'a> {
             Err(error) if has_status(&error, 409) => {}
             other => other?,
         }
-        let late = Error::EngineTimeout { action: KILL, deadline_secs: CONTAINER_DEADLINE.as_secs() };
-        tokio::time::timeout(CONTAINER_DEADLINE, self.exit()).await.unwrap_or(Err(late))
+        let patience = self.engine.patience();
+        let late = Error::EngineTimeout { action: KILL, deadline_secs: patience.as_secs() };
+        tokio::time::timeout(patience, self.exit()).await.unwrap_or(Err(late))
     }
 
     pub(super) async fn inspect(&self) -> Result<ContainerInspectResponse> {
@@ -232,8 +233,7 @@ impl<'a> Container<'a> {
 
 async fn try_create(engine: &Engine, name: &str, body: ContainerCreateBody) -> Result<String> {
     let options = CreateContainerOptionsBuilder::default().name(name).build();
-    let created =
-        deadline("create container", CONTAINER_DEADLINE, engine.docker().create_container(Some(options), body));
+    let created = engine.slow_call("create container", engine.docker().create_container(Some(options), body));
     created.await.map(|created| created.id)
 }
 

@@ -9,6 +9,8 @@
 mod config;
 mod container;
 mod engine;
+#[cfg(test)]
+pub(crate) mod fake_engine;
 mod gpu;
 mod mounts;
 mod restrictions;
@@ -34,7 +36,7 @@ pub use spec::{ContainerSpec, Inputs, Labels, Role};
 use crate::Result;
 use crate::collect::OutputDir;
 use container::Container;
-use engine::{Engine, has_status};
+use engine::{DEADLINES, Deadlines, Engine, has_status};
 use spec::Marks;
 
 /// The label of an image that says its `ncu` is the stand-in.
@@ -103,7 +105,11 @@ pub struct Found {
 impl Sandbox {
     /// Connects to the engine and agrees on a version of its API. Fails when the engine cannot be reached.
     pub async fn connect(config: SandboxConfig) -> Result<Self> {
-        let engine = Engine::connect(config.docker_host.as_deref()).await?;
+        Self::connect_within(config, DEADLINES).await
+    }
+
+    async fn connect_within(config: SandboxConfig, deadlines: Deadlines) -> Result<Self> {
+        let engine = Engine::connect(config.docker_host.as_deref(), deadlines).await?;
         Ok(Self { engine, config })
     }
 

@@ -6,12 +6,12 @@ use ncu_runner::protocol;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::blocking;
 use super::capture::Captured;
 use super::export::Exports;
 use super::shape::ShapeRun;
+use super::{blocking, provenance};
 use crate::artifacts::archive::{self, Content, Entry};
-use crate::artifacts::manifest::{ContainerTimes, Image, Manifest, Submission};
+use crate::artifacts::manifest::{ContainerTimes, Image, Manifest, MeasuredClocks, Submission};
 use crate::queue::{ErrorKind, StoredArtifact};
 use crate::report::ReportSummary;
 use crate::{Error, Result};
@@ -27,6 +27,8 @@ pub(super) async fn store(
 ) -> Result<(String, StoredArtifact)> {
     let outcome = captured.outcome.unwrap_or_default();
     let spec = run.shape.spec();
+    let gpus = run.worker.gpus.identities().await;
+    let (phases, limits_hit) = (provenance::phases(run, &captured.ended), provenance::limits_hit(&outcome));
     let manifest = Manifest {
         schema: Manifest::SCHEMA,
         service: Manifest::SERVICE,
@@ -38,6 +40,7 @@ pub(super) async fn store(
         reference_kernels: &run.origin.revision,
         benchmark_index: run.lease.benchmark_index,
         benchmark: run.shape,
+        problem_files: &run.origin.problem_files,
         spec: &spec,
         submission: Submission {
             file_name: &run.claim.file_name,
@@ -45,13 +48,20 @@ pub(super) async fn store(
             sha256: hex::encode(Sha256::digest(run.claim.source.as_bytes())),
         },
         options: &run.claim.options,
+        clock_control: run.origin.clock_control,
+        warm_calls: captured.request.warm_calls,
         image: Image { id: &run.origin.image.id, digest: run.origin.image.digest.as_deref() },
+        gpus: &gpus,
+        measured_clocks: MeasuredClocks { sm: summary.sm_clock, memory: summary.memory_clock },
         ncu_version: outcome.ncu_version.as_deref(),
         versions: &outcome.versions,
         landlock: outcome.landlock,
         steps: &outcome.steps,
         streams: &outcome.streams,
         container: ContainerTimes { started_at: captured.ended.started_at, ended_at: captured.ended.ended_at },
+        phases: &phases,
+        limits: provenance::limits(run),
+        limits_hit: &limits_hit,
         captured_launches: summary.launches,
         capture: outcome.choice.as_ref(),
         overview: outcome.overview.as_ref(),
@@ -60,12 +70,13 @@ pub(super) async fn store(
     };
     // The runner adds the options that choose launches.
     let evaluator = ["python3", &captured.request.main, "profile", "cases.txt"];
-    let ncu = outcome.steps.iter().find(|step| step.name == "capture").map(|step| step.argv.as_slice());
+    let ncu = outcome.steps.iter().find(|step| step.name == protocol::CAPTURE_STEP).map(|step| step.argv.as_slice());
     let ncu = ncu.and_then(|argv| argv.get(..argv.len().checked_sub(evaluator.len())?));
     let command = json!({
         "ncu": ncu.unwrap_or(&captured.request.ncu),
         "evaluator": evaluator,
         "cases.txt": spec,
+        "warm_calls": captured.request.warm_calls,
         "simulated": run.origin.image.simulated,
     });
     let mut entries = vec![

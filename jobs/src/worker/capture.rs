@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use ncu_runner::protocol::{self, CaptureRequest, Outcome, Request};
 
-use super::blocking;
 use super::judge::Evidence;
 use super::shape::{RUNNER_GRACE, ShapeRun};
 use super::turn::{self, LeftBehind};
+use super::{Worker, blocking, tail};
 use crate::capture::command::CaptureCommand;
 use crate::collect::{CollectError, CollectedFile, OutputDir};
+use crate::queue::Claim;
 use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels, Leftover};
 use crate::{Error, Result};
 
@@ -130,11 +131,8 @@ impl ShapeRun<'_> {
         }
     }
 
-    /// The capture that the operator's and the request's options come to.
     pub(super) fn command(&self) -> CaptureCommand {
-        let config = &self.worker.config;
-        let program = config.sandbox.ncu_program();
-        CaptureCommand::new(program, &self.claim.problem_dir, &config.ncu, &self.claim.options)
+        command(self.worker, self.claim)
     }
 
     fn capture_request(&self) -> CaptureRequest {
@@ -145,12 +143,19 @@ impl ShapeRun<'_> {
             spec: self.shape.spec(),
             ncu: ncu.argv(),
             selection: ncu.selection,
+            warm_calls: ncu.warm_calls,
             landlock: limits.landlock,
             warmup_timeout_secs: limits.warmup.as_secs(),
             capture_timeout_secs: self.capture_limit().as_secs(),
             max_stream_bytes: limits.max_stream_bytes,
         }
     }
+}
+
+/// The capture that the operator's and the request's options come to.
+pub(super) fn command(worker: &Worker, claim: &Claim) -> CaptureCommand {
+    let program = worker.config.sandbox.ncu_program();
+    CaptureCommand::new(program, &claim.problem_dir, &worker.config.ncu, &claim.options)
 }
 
 impl Captured {
@@ -162,6 +167,7 @@ impl Captured {
         Evidence {
             how: self.ended.how,
             limits: run.worker.config.sandbox.limits,
+            overview_limit_secs: self.request.warmup_timeout_secs,
             capture_limit_secs: self.request.capture_timeout_secs,
             outcome: self.outcome.clone(),
             output: text(output, errors),
@@ -169,6 +175,13 @@ impl Captured {
             popcorn_log: String::from_utf8_lossy(&self.popcorn_log).into_owned(),
             kernel_name: run.command().kernel_name,
         }
+    }
+
+    /// The end of what the submission printed in the capture, or before it where it printed nothing there.
+    pub(super) fn output_tail(&self) -> Option<String> {
+        let (early_out, output) = self.split(&self.stdout, protocol::STDOUT_FILE);
+        let (early_err, errors) = self.split(&self.stderr, protocol::STDERR_FILE);
+        tail::output_tail(output, errors).or_else(|| tail::output_tail(early_out, early_err))
     }
 
     /// A stream before the capture's own step, and from there on: what came before cannot speak for it.

@@ -3,7 +3,7 @@
 //! Everything read here was written next to a stranger's code. A forged line can spoil its author's own result; it can
 //! make neither a profile out of nothing nor our fault out of theirs for more than the job's attempts.
 
-use ncu_runner::protocol::{Outcome, Step};
+use ncu_runner::protocol::{Outcome, Step, Stuck};
 
 use super::complaint::{self, submission_error};
 use crate::queue::{ErrorKind, State};
@@ -16,6 +16,8 @@ pub struct Evidence {
     pub how: How,
     /// What it was allowed.
     pub limits: ContainerLimits,
+    /// The time limit of the overview before the capture, in seconds.
+    pub overview_limit_secs: u64,
     /// The time limit of the capture, in seconds.
     pub capture_limit_secs: u64,
     /// The runner's account; `None` when there is none that can be read.
@@ -83,7 +85,7 @@ pub fn judge(evidence: &Evidence) -> Judgement {
             );
             return failed(ErrorKind::Limit, None, sentence);
         }
-        How::TimedOut => return timed_out(evidence.capture_limit_secs, None),
+        How::TimedOut => return timed_out(evidence, None, slow_capture(evidence.capture_limit_secs)),
         How::Cancelled => return Judgement::Fault("a cancelled capture has nothing to judge".to_owned()),
     };
     let Some(outcome) = &evidence.outcome else {
@@ -102,12 +104,19 @@ pub fn judge(evidence: &Evidence) -> Judgement {
     }
     let oom_killed = oom_killed || outcome.oom_kills > 0;
     let Some(capture) = outcome.steps.iter().find(|step| step.name == "capture") else {
-        return Judgement::Fault("the runner did not capture".to_owned());
+        return match outcome.stuck {
+            Some(Stuck::InRange) if oom_killed => memory_limit(evidence, None),
+            Some(Stuck::InRange) => timed_out(evidence, None, endless(evidence.overview_limit_secs)),
+            _ => Judgement::Fault("the runner did not capture".to_owned()),
+        };
     };
     match capture {
         // An evaluator whose child was killed for its memory waits for it for ever, so this comes first.
         Step { timed_out: true, .. } if oom_killed => memory_limit(evidence, capture.exit_code),
-        Step { timed_out: true, .. } => timed_out(evidence.capture_limit_secs, capture.exit_code),
+        Step { timed_out: true, .. } if outcome.stuck == Some(Stuck::Died) => died(evidence, capture.exit_code),
+        Step { timed_out: true, .. } => {
+            timed_out(evidence, capture.exit_code, slow_capture(evidence.capture_limit_secs))
+        }
         _ => of_capture(evidence, capture, oom_killed),
     }
 }
@@ -153,7 +162,9 @@ pub fn no_kernel(kernel_name: Option<&str>) -> String {
         let name = complaint::quoted(name);
         format!("No kernel was captured: the name filter {name:?} matches none of the launches in custom_kernel.")
     } else {
-        "No kernel was captured: custom_kernel launched none on the GPU.".to_owned()
+        "No kernel was captured: custom_kernel launched none on the GPU. Launches of another thread or process count when that \
+         opens an NVTX range named custom_kernel too."
+            .to_owned()
     }
 }
 
@@ -170,19 +181,40 @@ fn memory_limit(evidence: &Evidence, exit_code: Option<i32>) -> Judgement {
     failed(ErrorKind::Limit, exit_code, sentence)
 }
 
-/// The capture ran into its limit.
-#[must_use]
-pub fn timed_out(limit_secs: u64, exit_code: Option<i32>) -> Judgement {
-    Judgement::Ended {
-        state: State::TimedOut,
-        exit_code,
-        error: (
-            ErrorKind::Timeout,
-            format!(
-                "The capture did not end within {limit_secs} s; ncu runs kernels one at a time and replays each, so kernels that wait for \
-                 one another never end, and many launches take long: try a kernel name filter or fewer launches."
-            ),
-        ),
+/// A time limit, with the last that was printed: it may tell how far the submission came.
+fn timed_out(evidence: &Evidence, exit_code: Option<i32>, sentence: String) -> Judgement {
+    let sentence = with_last_words(evidence, sentence);
+    Judgement::Ended { state: State::TimedOut, exit_code, error: (ErrorKind::Timeout, sentence) }
+}
+
+fn slow_capture(limit_secs: u64) -> String {
+    format!(
+        "The capture did not end within {limit_secs} s; ncu runs kernels one at a time and replays each, so kernels that wait for \
+         one another never end, and many launches take long: try a kernel name filter or fewer launches."
+    )
+}
+
+/// Not the profiler is to blame, which had not begun.
+fn endless(limit_secs: u64) -> String {
+    format!(
+        "custom_kernel did not return within {limit_secs} s, and that without the profiler: look for a loop or a kernel that \
+         never ends, and build extensions while the file is imported."
+    )
+}
+
+/// The evaluator waits for ever for the answer of a process that is gone.
+fn died(evidence: &Evidence, exit_code: Option<i32>) -> Judgement {
+    let sentence =
+        "The submission's process ended before custom_kernel returned: it crashed (a fault in native code, say) or exited."
+            .to_owned();
+    failed(ErrorKind::Submission, exit_code, with_last_words(evidence, sentence))
+}
+
+fn with_last_words(evidence: &Evidence, sentence: String) -> String {
+    let words = complaint::last_words(&evidence.output).or_else(|| complaint::last_words(&evidence.earlier_output));
+    match words {
+        Some(words) => format!("{sentence} It printed last: {words}"),
+        None => sentence,
     }
 }
 
@@ -238,17 +270,22 @@ mod tests {
         free_bytes: 0,
     };
 
-    fn judged_after(how: How, outcome: Option<&Outcome>, output: &str) -> Judgement {
-        judge(&Evidence {
-            how,
+    fn evidence(output: &str, capture: Step) -> Evidence {
+        Evidence {
+            how: How::Exited { code: 0, oom_killed: false },
             limits: LIMITS,
+            overview_limit_secs: 300,
             capture_limit_secs: 600,
-            outcome: outcome.cloned(),
+            outcome: Some(outcome(capture)),
             output: output.to_owned(),
             earlier_output: "OSError: earlier".to_owned(),
             popcorn_log: "benchmark.0.error: mismatch at (0, 1)\ncheck: fail\n".to_owned(),
             kernel_name: None,
-        })
+        }
+    }
+
+    fn judged_after(how: How, outcome: Option<&Outcome>, output: &str) -> Judgement {
+        judge(&Evidence { how, outcome: outcome.cloned(), ..evidence(output, step(0)) })
     }
 
     fn judged(outcome: Option<&Outcome>, output: &str) -> Judgement {
@@ -317,6 +354,97 @@ mod tests {
         (late.timed_out, late.exit_code) = (true, None);
         assert_eq!(ended(judged(Some(&outcome(late)), "")).0, State::TimedOut);
         assert_eq!(ended(judged_after(How::TimedOut, None, "")).0, State::TimedOut);
+    }
+
+    #[test]
+    fn a_time_limit_quotes_what_was_printed_last() {
+        let mut late = step(0);
+        (late.timed_out, late.exit_code) = (true, None);
+        let output = format!("step 1\nstep 2 \x1b[31m{}\n==PROF== Connected to process 7\n", "x".repeat(9999));
+        let (_, _, sentence) = ended(judged(Some(&outcome(late.clone())), &output));
+        assert!(
+            sentence.starts_with("The capture did not end within 600 s") && sentence.contains("last: step 2  [31mxxx")
+        );
+        assert!(sentence.chars().count() < 600 && !sentence.contains(char::is_control), "{sentence}");
+        // The run before it has its say where the profiler left nothing.
+        let (_, _, sentence) = ended(judged(Some(&outcome(late)), "==PROF== Connected to process 7\n"));
+        assert!(sentence.ends_with("It printed last: OSError: earlier"), "{sentence}");
+    }
+
+    fn overview_alone(stuck: Option<Stuck>) -> Outcome {
+        let overview = Step { name: "overview".to_owned(), timed_out: true, exit_code: None, ..step(0) };
+        Outcome { steps: vec![overview], stuck, ..Outcome::default() }
+    }
+
+    #[test]
+    fn a_hang_without_the_profiler_is_timed_out_with_its_own_limit() {
+        let (state, kind, sentence) = ended(judged(Some(&overview_alone(Some(Stuck::InRange))), ""));
+        assert_eq!((state, kind), (State::TimedOut, ErrorKind::Timeout));
+        assert!(sentence.starts_with("custom_kernel did not return within 300 s"), "{sentence}");
+        // Without the hang there must have been a capture.
+        assert!(matches!(judged(Some(&overview_alone(None)), ""), Judgement::Fault(_)));
+        let killed = Outcome { oom_kills: 1, ..overview_alone(Some(Stuck::InRange)) };
+        assert_eq!(ended(judged(Some(&killed), "")).1, ErrorKind::Limit);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_told_rather_than_that_it_is_slow() {
+        let mut late = step(0);
+        (late.timed_out, late.exit_code) = (true, None);
+        let died = Outcome { stuck: Some(Stuck::Died), ..outcome(late) };
+        let output = "Fatal Python error: Segmentation fault\n\n  File \"/tmp/work/submission.py\", line 9 in f\n";
+        let (state, kind, sentence) = ended(judged(Some(&died), output));
+        assert_eq!((state, kind), (State::Failed, ErrorKind::Submission));
+        assert!(sentence.starts_with("The submission's process ended before custom_kernel returned"), "{sentence}");
+        assert!(sentence.ends_with("Fatal Python error: Segmentation fault (submission.py, line 9)"), "{sentence}");
+        // What the capture makes of it counts more.
+        let died = Outcome { stuck: Some(Stuck::Died), ..outcome(step(0)) };
+        assert!(matches!(judged(Some(&died), ""), Judgement::Captured { .. }));
+    }
+
+    /// As `ncu` and `PyTorch` print them, on an H200 or by their sources.
+    #[test]
+    fn every_failure_of_a_submission_has_its_sentence() {
+        let traceback =
+            "Traceback (most recent call last):\n  File \"/tmp/work/submission.py\", line 12, in custom_kernel\n";
+        let end = "==ERROR== The application returned an error code (1).\n";
+        for (printed, told) in [
+            (
+                "/tmp/torch-extensions/bad/cuda.cu(4): error: identifier \"undefined_thing\" is undefined\n\
+                 1 error detected in the compilation of \"/tmp/torch-extensions/bad/cuda.cu\".\nninja: build stopped: subcommand failed.\n\
+                 RuntimeError: Error building extension 'bad'\n",
+                "/tmp/torch-extensions/bad/cuda.cu(4): error: identifier \"undefined_thing\" is undefined",
+            ),
+            (
+                "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be …\n",
+                "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device",
+            ),
+            (
+                "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be …\n",
+                "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+            ),
+            (
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 400.00 GiB.\n",
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 400.00 GiB.",
+            ),
+            ("MemoryError\n", "MemoryError (submission.py, line 12)"),
+            // Only the outside can tell whether the host is to blame for these; see ShapeRun.
+            ("RuntimeError: No CUDA GPUs are available\n", "RuntimeError: No CUDA GPUs are available"),
+            (
+                "torch.AcceleratorError: CUDA error: unspecified launch failure\n",
+                "torch.AcceleratorError: CUDA error: unspecified launch failure",
+            ),
+        ] {
+            let (state, kind, sentence) = ended(judged(Some(&outcome(step(1))), &format!("{traceback}{printed}{end}")));
+            assert_eq!((state, kind), (State::Failed, ErrorKind::Submission), "{printed}");
+            assert_eq!(sentence, format!("The submission failed: {told}"));
+        }
+        let silent = "==ERROR== The application terminated by signal SIGSEGV.\n";
+        let evidence = |earlier: &str| Evidence { earlier_output: earlier.to_owned(), ..evidence(silent, step(1)) };
+        assert_eq!(
+            ended(judge(&evidence(""))).2,
+            "The submission failed: The application terminated by signal SIGSEGV."
+        );
     }
 
     #[test]

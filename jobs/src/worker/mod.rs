@@ -15,10 +15,12 @@ mod hold;
 mod judge;
 mod lease;
 mod persist;
+mod provenance;
 mod readiness;
 mod shape;
 pub(crate) mod stage;
 mod sweep;
+mod tail;
 pub(crate) mod turn;
 mod wakeup;
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::Utc;
 use ncu_runner::protocol::{self, KernelTime, Outcome, Overview};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Attempt;
 use super::bundle;
-use super::capture::Captured;
+use super::capture::{Captured, command};
 use super::judge::Judgement;
 use super::stage::{Origin, RunFolder};
 use super::{Worker, blocking};
@@ -59,8 +60,16 @@ pub(super) async fn profile(
         };
         blocking(reopen).await?
     } else {
-        let origin = Origin { image: worker.sandbox.image().await?, revision: revision.clone() };
-        (blocking(move || RunFolder::create(path)).await?, origin)
+        let began_at = Utc::now();
+        let image = worker.sandbox.image().await?;
+        let clock_control = command(worker, claim).clock_control;
+        let (catalog, files, revision) = (Arc::clone(&worker.catalog), problem.files.clone(), revision.clone());
+        let begin = move || {
+            let problem_files = catalog.digests(&files).map_err(Error::io("reading the problem's files"))?;
+            let folder = RunFolder::create(path)?;
+            Ok((folder, Origin { began_at, image, revision, problem_files, clock_control }))
+        };
+        blocking(begin).await?
     };
     let lease = claim.lease_of(pending.benchmark_index);
     let folder = Arc::new(folder);
@@ -73,7 +82,10 @@ impl ShapeRun<'_> {
         let (exit_code, complaint) = match captured.judgement(self) {
             Judgement::Captured { exit_code, error } => (exit_code, error),
             Judgement::Ended { state, exit_code, error } => {
-                return Ok(Some(self.without_profile(state, exit_code, error)));
+                // A GPU that goes away in mid-capture looks from inside like a submission that fails, and what is printed
+                // inside can be forged. So the outside is asked.
+                self.worker.gpus.check().await?;
+                return Ok(Some(self.without_profile(&captured, state, exit_code, error)));
             }
             Judgement::Fault(detail) => {
                 tracing::warn!(job = %self.claim.id, detail, log = captured.ended.log_tail, "the capture failed on our side");
@@ -82,7 +94,7 @@ impl ShapeRun<'_> {
         };
         let report = match self.take_report(&captured).await? {
             Ok(report) => report,
-            Err(error) => return Ok(Some(self.without_profile(State::Failed, Some(exit_code), error))),
+            Err(error) => return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error))),
         };
         let Some(exported) = self.export(&report).await? else { return Ok(None) };
         let (exports, summary) = match exported {
@@ -90,6 +102,7 @@ impl ShapeRun<'_> {
             Err(why) => {
                 let sentence = format!("The profiler's report could not be exported: {why}.");
                 return Ok(Some(self.without_profile(
+                    &captured,
                     State::Failed,
                     Some(exit_code),
                     (ErrorKind::EmptyCapture, sentence),
@@ -97,7 +110,7 @@ impl ShapeRun<'_> {
             }
         };
         if let Some(error) = lacks_counters(&summary) {
-            return Ok(Some(self.without_profile(State::Failed, Some(exit_code), error)));
+            return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error)));
         }
         let (launches, coverage) = seen(captured.outcome.as_ref());
         let artifact = bundle::store(self, captured, &report, exports, &summary, complaint.as_ref()).await?;
@@ -105,19 +118,29 @@ impl ShapeRun<'_> {
             state: State::Succeeded,
             exit_code: Some(exit_code),
             error: complaint,
+            output_tail: None,
             simulated: self.origin.image.simulated,
+            clock_control: Some(self.origin.clock_control),
             launches,
             coverage,
             artifact: Some(artifact),
         }))
     }
 
-    fn without_profile(&self, state: State, exit_code: Option<i32>, error: (ErrorKind, String)) -> RunEnd {
+    fn without_profile(
+        &self,
+        captured: &Captured,
+        state: State,
+        exit_code: Option<i32>,
+        error: (ErrorKind, String),
+    ) -> RunEnd {
         RunEnd {
             state,
             exit_code,
             error: Some(error),
+            output_tail: captured.output_tail(),
             simulated: self.origin.image.simulated,
+            clock_control: None,
             launches: Vec::new(),
             coverage: None,
             artifact: None,

@@ -6,12 +6,13 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use ncu_runner::protocol::{self, Request};
+use chrono::{DateTime, Utc};
+use ncu_runner::protocol::{self, ClockControl, Request};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::collect::OutputDir;
-use crate::problems::Revision;
+use crate::problems::{FileDigest, Revision};
 use crate::sandbox::{ContainerUser, Image};
 use crate::{Error, Result};
 
@@ -27,13 +28,19 @@ pub struct RunFolder {
     path: PathBuf,
 }
 
-/// What a run was begun with. It is asked for once: a redeploy may change both while the capture goes on.
+/// What a run was begun with. It is asked for once: a redeploy may change it while the capture goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
+    /// When.
+    pub began_at: DateTime<Utc>,
     /// The image of its containers.
     pub image: Image,
     /// The checkout's revision.
     pub revision: Revision,
+    /// The evaluator's files.
+    pub problem_files: Vec<FileDigest>,
+    /// What the profiler was told to do with the clocks.
+    pub clock_control: ClockControl,
 }
 
 impl RunFolder {

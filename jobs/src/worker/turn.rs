@@ -49,9 +49,10 @@ pub(crate) async fn run(
     let Some(settled) = stop.run_until_cancelled(gpus.settle()).await else { return Ok(Ended::before_it_started()) };
     settled?;
 
-    turn.note(&spec.container_name())?;
+    let name = spec.container_name();
+    turn.note(&name)?;
     let ran = sandbox.run_and_keep(spec, stop).await;
-    end(gpus, sandbox, Some(turn), ran).await
+    end(gpus, sandbox, &name, Some(turn), ran).await
 }
 
 /// Sees a container to its end that has the GPU already, and takes the turn for it as soon as that is to be had: its first
@@ -68,7 +69,7 @@ pub(crate) async fn rejoin(
     let turn = tokio::select! {
         // One that has ended needs no turn, and another's capture may be in it.
         biased;
-        ran = &mut watch => return end(gpus, sandbox, None, ran).await,
+        ran = &mut watch => return end(gpus, sandbox, container_id, None, ran).await,
         turn = gpus.turn(stop) => turn?,
     };
     let turn = match turn {
@@ -79,15 +80,16 @@ pub(crate) async fn rejoin(
         _ => None,
     };
     let ran = watch.await;
-    end(gpus, sandbox, turn, ran).await
+    end(gpus, sandbox, container_id, turn, ran).await
 }
 
 /// Ends the turn after its container. After an error the container's name stays in the lock's file: whoever comes next looks
 /// what became of it.
-async fn end(gpus: &Gpus, sandbox: &Sandbox, turn: Option<Turn>, ran: Result<Ended>) -> Result<Ended> {
+async fn end(gpus: &Gpus, sandbox: &Sandbox, container: &str, turn: Option<Turn>, ran: Result<Ended>) -> Result<Ended> {
     match &ran {
         Ok(_) => turn.map_or(Ok(()), Turn::finish)?,
-        Err(error) if sandbox::could_not_kill(error) => quarantine(gpus, sandbox, "its container").await?,
+        // It is past its limit or unwanted, so nobody misses it; perhaps it dies at the second try.
+        Err(error) if sandbox::could_not_kill(error) => drop(remove(gpus, sandbox, container).await),
         Err(_) => {}
     }
     ran
@@ -107,11 +109,7 @@ async fn is_free(gpus: &Gpus, sandbox: &Sandbox, left_behind: LeftBehind<'_>, tu
             continue;
         }
         tracing::warn!(container = name, "removing a container whose turn on the GPU ended without it");
-        let removed = sandbox.remove(&name).await;
-        if matches!(removed, Err(Error::EngineTimeout { .. })) {
-            quarantine(gpus, sandbox, &name).await?;
-        }
-        removed?;
+        remove(gpus, sandbox, &name).await?;
     }
     Ok(is_free)
 }
@@ -132,11 +130,79 @@ async fn is_wanted(found: &Found, left_behind: LeftBehind<'_>) -> bool {
     }
 }
 
-/// A container that cannot be killed hangs in the driver: then the GPU is ill.
-async fn quarantine(gpus: &Gpus, sandbox: &Sandbox, container: &str) -> Result<()> {
+/// Removes a container that may hold the GPU. One that cannot be killed hangs in the driver: then the GPU is ill.
+async fn remove(gpus: &Gpus, sandbox: &Sandbox, container: &str) -> Result<()> {
+    let removed = sandbox.remove(container).await;
     // An engine that answers nothing at all says nothing about the GPU.
-    if sandbox.ping().await.is_ok() {
+    if matches!(removed, Err(Error::EngineTimeout { .. })) && sandbox.ping().await.is_ok() {
         gpus.begin_quarantine(&format!("container {container} cannot be killed"))?;
     }
-    Ok(())
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::gpu::GpuConfig;
+    use crate::ids::JobId;
+    use crate::sandbox::{GpuAccess, Inputs, Labels, fake_engine};
+
+    /// Runs a container that outlives its limit, on an engine that is silent where it is told to; the error, and why the
+    /// GPU is in quarantine.
+    async fn outlived(silent: fake_engine::Silent) -> (String, Option<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let output = OutputDir::create(&path("out"), (uid, gid)).unwrap();
+        let socket = path("engine.sock");
+        let engine = fake_engine::serve(&socket, silent);
+        let sandbox = fake_engine::sandbox(&socket).await;
+        let config = GpuConfig { lock_dir: path("locks"), nvidia_smi: "nvidia-smi".to_owned(), max_used_bytes: 1 };
+        let gpus = Gpus::new(config, GpuAccess::None);
+        let spec = ContainerSpec {
+            labels: Labels { job: JobId::random(), benchmark: 0, attempt: 1, token: Uuid::new_v4(), adoption: 0 },
+            inputs: Inputs::Capture { input: folder.path(), problems: folder.path() },
+            output: &output,
+            command: Vec::new(),
+            limit: Duration::from_millis(10),
+        };
+        let go_on = CancellationToken::new();
+        let error = run(&gpus, &sandbox, LeftBehind::Spare, &spec, &go_on).await.unwrap_err();
+        let quarantine = gpus.quarantine().unwrap().map(|quarantine| quarantine.reason);
+        if let Some(reason) = &quarantine {
+            assert!(reason.contains(&spec.container_name()), "{reason}");
+            let next = run(&gpus, &sandbox, LeftBehind::Spare, &spec, &go_on).await.unwrap_err();
+            assert!(next.to_string().contains("is in quarantine"), "{next}");
+        }
+        let mut turn = gpus.turn(&go_on).await.unwrap().unwrap();
+        assert_eq!(turn.left_behind().unwrap(), [spec.container_name()], "the next holder of the GPU must know of it");
+        engine.abort();
+        (error.to_string(), quarantine)
+    }
+
+    #[tokio::test]
+    async fn a_container_that_cannot_be_killed_puts_its_gpu_into_quarantine() {
+        // As an engine does whose container hangs in the driver: it goes on to answer everything else.
+        let (error, quarantine) = outlived(|request| {
+            request.ends_with("/kill") || request.ends_with("/wait") || request.starts_with("DELETE")
+        })
+        .await;
+        assert_eq!(error, "engine, kill container: no answer within 2 s");
+        assert!(quarantine.unwrap().ends_with("cannot be killed"));
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_answers_nothing_any_more_says_nothing_of_the_gpu() {
+        let silent = |request: &str| {
+            ["/kill", "/wait", "/_ping"].iter().any(|end| request.ends_with(end)) || request.starts_with("DELETE")
+        };
+        let (error, quarantine) = outlived(silent).await;
+        assert_eq!(error, "engine, kill container: no answer within 2 s");
+        assert_eq!(quarantine, None);
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobs::Error;
 use jobs::ids::Owner;
-use jobs::queue::{Claim, ErrorKind, KernelTime, Queue, Renewal, RunEnd, State, StoredArtifact};
+use jobs::queue::{Claim, ClockControl, ErrorKind, KernelTime, Queue, Renewal, RunEnd, State, StoredArtifact};
 use sqlx::PgPool;
 
 use crate::support::{database, job};
@@ -18,7 +18,9 @@ fn success(name: &str) -> RunEnd {
         state: State::Succeeded,
         exit_code: Some(0),
         error: None,
+        output_tail: None,
         simulated: true,
+        clock_control: Some(ClockControl::Base),
         launches: vec![KernelTime { kernel: "geqr2(float*)".to_owned(), count: 3, total_ns: 900, share: 0.9 }],
         coverage: Some(0.9),
         artifact: Some((name.to_owned(), artifact)),
@@ -31,7 +33,9 @@ fn failure() -> RunEnd {
         state: State::Failed,
         exit_code: Some(1),
         error,
+        output_tail: None,
         simulated: true,
+        clock_control: None,
         launches: Vec::new(),
         coverage: None,
         artifact: None,

@@ -55,7 +55,7 @@ impl Stack {
         stack
     }
 
-    fn problems(&self) -> PathBuf {
+    pub fn problems(&self) -> PathBuf {
         self.folder.path().join("problems")
     }
 
@@ -64,6 +64,38 @@ impl Stack {
         let path = self.problems().join("sample/vectoradd_py/task.yml");
         let task = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, task.replace("benchmark_timeout: 60", &format!("benchmark_timeout: {secs}"))).unwrap();
+    }
+
+    /// Makes the problems a checkout, and returns its commit.
+    pub async fn commit_problems(&self) -> String {
+        let git = async |args: &[&str]| {
+            let identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"];
+            let mut command = Command::new("git");
+            let output = command.arg("-C").arg(self.problems()).args(identity).args(args).output().await.unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        git(&["init", "--quiet"]).await;
+        git(&["add", "."]).await;
+        git(&["commit", "--quiet", "--message", "problems"]).await;
+        git(&["rev-parse", "HEAD"]).await
+    }
+
+    pub async fn health(&self) -> Value {
+        self.http.get(self.url("/health")).send().await.unwrap().json().await.unwrap()
+    }
+
+    /// Waits until a field of the health is as wanted: the API remembers what git said for a few seconds.
+    pub async fn health_is(&self, field: &str, wanted: Value) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let health = self.health().await;
+            if health[field] == wanted {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{health:#}");
+            sleep(POLL).await;
+        }
     }
 
     pub async fn start_api(&mut self) {

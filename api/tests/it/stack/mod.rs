@@ -6,6 +6,7 @@ mod harness;
 mod verdicts;
 
 use harness::{CLI_ID, Stack, text};
+use serde_json::json;
 
 /// Launches one kernel, and is right.
 const GOOD: &str = "
@@ -72,6 +73,16 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
         assert_eq!(manifest["job_id"], job.as_str());
         assert_eq!(manifest["simulated"], true, "a stand-in never passes for a GPU");
         assert_eq!(manifest["landlock"], "full");
+        let evaluator = manifest["problem_files"].as_array().unwrap().iter().find(|file| file["name"] == "eval.py");
+        let source = stack.problems().join(evaluator.unwrap()["source"].as_str().unwrap());
+        let digest = std::process::Command::new("sha256sum").arg(source).output().unwrap();
+        let digest = String::from_utf8(digest.stdout).unwrap();
+        assert_eq!(evaluator.unwrap()["sha256"].as_str(), digest.split(' ').next());
+        let phases = manifest["phases"].as_array().unwrap().iter().map(|phase| phase["name"].as_str().unwrap());
+        assert_eq!(phases.collect::<Vec<_>>(), ["gpu_wait", "container", "export"]);
+        assert!(manifest["measured_clocks"]["sm"]["max_mhz"].as_f64().unwrap() > 0.0, "{manifest}");
+        assert_eq!((&manifest["limits_hit"], &manifest["gpus"]), (&json!([]), &json!([])), "no GPU, and no limit met");
+        assert_eq!((&manifest["clock_control"], &manifest["warm_calls"]), (&"base".into(), &0.into()));
         assert_eq!(body["runs"][index]["simulated"], true);
         for entry in entries {
             let mut bytes = Vec::new();
@@ -80,6 +91,55 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
         }
     }
     stack.no_container_is_left(&job).await;
+}
+
+#[tokio::test]
+async fn the_revision_of_the_problems_is_in_the_health_and_in_each_manifest() {
+    let stack = Stack::start().await;
+    let commit = stack.commit_problems().await;
+    let worker = stack.worker(&[]);
+    assert_eq!(revision(&stack).await, serde_json::json!({"commit": commit, "dirty": false}));
+    stack.health_is("problems", serde_json::json!({"revision": commit, "dirty": false})).await;
+
+    stack.limit_captures(61);
+    stack.health_is("problems", serde_json::json!({"revision": commit, "dirty": true})).await;
+    // A worker that does not remember either what git said before.
+    drop(worker);
+    let _next = stack.worker(&[]);
+    assert_eq!(revision(&stack).await, serde_json::json!({"commit": commit, "dirty": true}));
+}
+
+/// Profiles one shape; the revision in its manifest.
+async fn revision(stack: &Stack) -> serde_json::Value {
+    let job = stack.submit(GOOD, &[("benchmark_index", "0")]).await;
+    let body = stack.ended(&job).await;
+    let mut archive = stack.archive(&body["artifacts"][0]).await;
+    let mut manifest: serde_json::Value = serde_json::from_str(&text(&mut archive, "manifest.json")).unwrap();
+    manifest["reference_kernels"].take()
+}
+
+#[tokio::test]
+async fn the_health_tells_whether_anybody_works() {
+    let stack = Stack::start().await;
+    let health = stack.health().await;
+    assert_eq!((&health["status"], &health["workers"]["alive"]), (&"ok".into(), &0.into()));
+    assert!(health["detail"].as_str().unwrap().starts_with("No worker is alive"), "{health}");
+
+    let mut unready = stack.worker(&[("NCU_SERVICE_WORKER_IMAGE", "ncu-service-nowhere:1")]);
+    stack.worker_is("unready").await;
+    let health = stack.health().await;
+    assert_eq!(health["workers"], serde_json::json!({"alive": 1, "ready": 0, "busy": 0}));
+    assert!(health["detail"].as_str().unwrap().starts_with("No worker takes jobs now"), "{health}");
+
+    let _ready = stack.worker(&[]);
+    stack.worker_is("idle").await;
+    let health = stack.health().await;
+    assert_eq!((&health["workers"]["ready"], &health["detail"]), (&1.into(), &serde_json::Value::Null));
+
+    // One that has ended counts no more.
+    harness::signal(&unready, "-TERM").await;
+    unready.wait().await.unwrap();
+    assert_eq!(stack.health().await["workers"], serde_json::json!({"alive": 1, "ready": 1, "busy": 0}));
 }
 
 #[tokio::test]
@@ -109,4 +169,67 @@ def custom_kernel(data):
     let details = text(&mut archive, "ncu-details.txt");
     assert!(details.contains("add<float>") && !details.contains("set_up"), "{details}");
     assert_eq!(body["options"]["ncu_kernel_name"], "add");
+}
+
+/// Sets up with two kernels on its first call in a process.
+const COLD: &str = "
+import standin_gpu
+is_cold = True
+def custom_kernel(data):
+    global is_cold
+    if is_cold:
+        standin_gpu.launch('void fill_workspace(float *)', 1, 32, lambda: None)
+        standin_gpu.launch('void fill_pointers(float *)', 1, 32, lambda: None)
+    is_cold = False
+    return standin_gpu.launch('void add<float>(float *)', 8, 128, lambda a, b: [x + y for x, y in zip(a, b)], *data)
+";
+
+#[tokio::test]
+async fn a_warm_call_keeps_the_set_up_of_a_first_call_out_of_the_report() {
+    let stack = Stack::start().await;
+    let _worker = stack.worker(&[("NCU_SERVICE_NCU_WARM_CALLS", "1")]);
+    let warm = stack.submit(COLD, &[("benchmark_index", "0")]).await;
+    let cold = stack.submit(COLD, &[("benchmark_index", "0"), ("ncu_warm_calls", "0")]).await;
+    for (job, warm_calls, kernels) in [(warm, 1, 1), (cold, 0, 3)] {
+        let body = stack.ended(&job).await;
+        assert_eq!(body["status"], "succeeded", "{body:#}");
+        let mut archive = stack.archive(&body["artifacts"][0]).await;
+        let details = text(&mut archive, "ncu-details.txt");
+        assert!(details.contains("void add<float>"), "{details}");
+        assert_eq!(details.contains("void fill_"), warm_calls == 0, "{details}");
+        for file in ["manifest.json", "command.json"] {
+            let json: serde_json::Value = serde_json::from_str(&text(&mut archive, file)).unwrap();
+            assert_eq!(json["warm_calls"], warm_calls, "{file}");
+        }
+        let manifest: serde_json::Value = serde_json::from_str(&text(&mut archive, "manifest.json")).unwrap();
+        assert_eq!(
+            (&manifest["captured_launches"], &manifest["overview"]["launches"]),
+            (&kernels.into(), &kernels.into())
+        );
+        assert_eq!(manifest["submission"]["bytes"], COLD.len(), "the submission is the user's own");
+    }
+}
+
+#[tokio::test]
+async fn a_duration_stands_beside_the_clocks_that_it_was_measured_with() {
+    let stack = Stack::start().await;
+    let _worker = stack.worker(&[("NCU_SERVICE_NCU_CLOCK_CONTROL", "none")]);
+    let operators = stack.submit(GOOD, &[("benchmark_index", "0")]).await;
+    let own = stack.submit(GOOD, &[("benchmark_index", "0"), ("ncu_clock_control", "base")]).await;
+    for (job, clocks) in [(operators, "none"), (own, "base")] {
+        let body = stack.ended(&job).await;
+        assert_eq!(body["runs"][0]["clock_control"], clocks, "{body:#}");
+        assert_eq!(body["runs"][0]["launches"][0]["clock_control"], "none", "the overview locks none");
+        let mut archive = stack.archive(&body["artifacts"][0]).await;
+        let manifest: serde_json::Value = serde_json::from_str(&text(&mut archive, "manifest.json")).unwrap();
+        assert_eq!(manifest["clock_control"], clocks);
+        assert_eq!(manifest["overview"]["clock_control"], "none");
+        let command: serde_json::Value = serde_json::from_str(&text(&mut archive, "command.json")).unwrap();
+        let words: Vec<&str> = command["ncu"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+        assert!(words.windows(2).any(|pair| pair == ["--clock-control", clocks]), "{words:?}");
+        assert!(words.windows(2).any(|pair| pair == ["--graph-profiling", "node"]), "{words:?}");
+        let table = text(&mut archive, "launches.csv");
+        let mut lines = table.lines().map(|line| line.rsplit(',').nth(1).unwrap());
+        assert_eq!((lines.next(), lines.next()), (Some("\"Clock Control\""), Some("\"none\"")), "{table}");
+    }
 }

@@ -40,6 +40,7 @@ def custom_kernel(data):
     assert!(sentence.starts_with("The evaluator found the answer wrong: "), "{sentence}");
     let mut archive = stack.archive(&body["artifacts"][0]).await;
     assert!(text(&mut archive, "ncu-details.txt").contains("void wrong"));
+    assert_eq!(body["runs"][0]["output_tail"], Value::Null, "the archive has all of it");
 }
 
 #[tokio::test]
@@ -52,9 +53,14 @@ async fn a_submission_that_does_not_import_fails_with_its_own_error() {
 
 #[tokio::test]
 async fn a_submission_that_raises_fails_with_the_line_that_says_why() {
-    let (_, body) = verdict("def custom_kernel(data):\n    raise ValueError('shape 7 is odd')\n").await;
+    let source =
+        "def custom_kernel(data):\n    print('step \\x1b[1m1', flush=True)\n    raise ValueError('shape 7 is odd')\n";
+    let (_, body) = verdict(source).await;
     assert_eq!(error(&body), "The submission failed: ValueError: shape 7 is odd.");
     assert_eq!(body["error_kind"], "submission");
+    let tail = body["runs"][0]["output_tail"].as_str().unwrap();
+    assert!(tail.starts_with("step [1m1\n") && tail.ends_with("\nValueError: shape 7 is odd"), "{tail}");
+    assert!(tail.contains("Traceback (most recent call last):\n") && !tail.contains("==PROF=="), "{tail}");
 }
 
 #[tokio::test]
@@ -93,6 +99,7 @@ async fn a_submission_that_never_ends_is_timed_out() {
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def custom_kernel(data):
+    print('waiting', flush=True)
     while True:
         time.sleep(1)
 ";
@@ -101,7 +108,25 @@ def custom_kernel(data):
     stack.limit_captures(5);
     let (_, body) = verdict_on(stack, ENDLESS, &limits).await;
     assert_eq!((&body["status"], &body["error_kind"]), (&"timed_out".into(), &"timeout".into()), "{body:#}");
-    assert!(error(&body).starts_with("The capture did not end within 5 s"), "{body:#}");
+    assert!(error(&body).starts_with("custom_kernel did not return within 5 s"), "{body:#}");
+    assert!(error(&body).ends_with("It printed last: waiting."), "{body:#}");
+    assert_eq!(body["runs"][0]["output_tail"], "waiting");
+}
+
+#[tokio::test]
+async fn a_submission_whose_process_ends_is_not_called_slow() {
+    const CRASHING: &str = "
+import os
+def custom_kernel(data):
+    os.kill(os.getpid(), 11)
+";
+    let limits = [("NCU_SERVICE_WARMUP_TIMEOUT_SECS", "5"), ("NCU_SERVICE_CAPTURE_TIMEOUT_SECS", "5")];
+    let stack = Stack::start().await;
+    stack.limit_captures(5);
+    let (_, body) = verdict_on(stack, CRASHING, &limits).await;
+    assert_eq!((&body["status"], &body["error_kind"]), (&"failed".into(), &"submission".into()), "{body:#}");
+    assert!(error(&body).starts_with("The submission's process ended before custom_kernel returned"), "{body:#}");
+    assert!(error(&body).ends_with("Fatal Python error: Segmentation fault (submission.py, line 4)."), "{body:#}");
 }
 
 #[tokio::test]
@@ -112,6 +137,7 @@ import os, time
 import standin_gpu
 def custom_kernel(data):
     while 'STANDIN_NCU_TRACE_DIR' in os.environ:
+        print('under the profiler', flush=True)
         time.sleep(1)
     return standin_gpu.launch('void add(float *)', 8, 128, lambda a, b: [x + y for x, y in zip(a, b)], *data)
 ";
@@ -120,6 +146,24 @@ def custom_kernel(data):
     let (_, body) = verdict_on(stack, SHY, &[("NCU_SERVICE_CAPTURE_TIMEOUT_SECS", "5")]).await;
     assert_eq!((&body["status"], &body["error_kind"]), (&"timed_out".into(), &"timeout".into()), "{body:#}");
     assert!(error(&body).starts_with("The capture did not end within 5 s"), "{body:#}");
+    assert!(error(&body).ends_with("It printed last: under the profiler."), "{body:#}");
+    assert!(body["runs"][0]["output_tail"].as_str().unwrap().starts_with("under the profiler"), "{body:#}");
+}
+
+#[tokio::test]
+async fn a_profiler_that_saves_more_gpu_memory_than_there_is_memory_names_the_limit() {
+    const HEAVY: &str = "
+import standin_gpu
+def custom_kernel(data):
+    add = lambda a, b: [x + y for x, y in zip(a, b)]
+    return standin_gpu.launch('void add(float *)', 8, 128, add, *data, saved_bytes=2 << 30)
+";
+    let (_, body) = verdict(HEAVY).await;
+    assert_eq!((&body["status"], &body["error_kind"]), (&"failed".into(), &"limit".into()), "{body:#}");
+    assert!(
+        error(&body).contains("memory limit of 512 MiB of host memory, in which ncu also saves device memory"),
+        "{body:#}"
+    );
 }
 
 #[tokio::test]

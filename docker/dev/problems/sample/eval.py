@@ -9,10 +9,7 @@ import os
 import re
 import sys
 
-try:
-    from standin_gpu import nvtx_range
-except ImportError:  # A real GPU, and nothing that plays one.
-    from torch.cuda.nvtx import range as nvtx_range
+from torch.cuda.nvtx import range as nvtx_range
 
 from reference import check_implementation, generate_input
 from utils import set_seed

@@ -37,6 +37,7 @@ impl Bench {
         let dev = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dev");
         let sources = [
             ("standin_gpu.py", dev.join("standin_gpu.py")),
+            ("torch.py", dev.join("torch.py")),
             ("utils.py", dev.join("problems/sample/utils.py")),
             ("eval.py", dev.join("problems/sample/eval.py")),
             ("task.py", dev.join("problems/sample/vectoradd_py/task.py")),
@@ -50,18 +51,19 @@ impl Bench {
         fs::write(root.path().join("in/submission.py"), submission).unwrap();
         let ncu = dev.join("ncu").to_str().unwrap().to_owned();
         let report = root.path().join("out/profile/profile.ncu-rep");
-        let options = ["--nvtx", "--nvtx-include", "custom_kernel/", "--check-exit-code", "yes", "-f", "-o"];
+        let options = "--nvtx --nvtx-include custom_kernel/ --target-processes all --check-exit-code yes -f -o";
         let capture = CaptureRequest {
             files,
             main: "eval.py".to_owned(),
             spec: "size: 1024; seed: 31232".to_owned(),
             ncu: [ncu.as_str()]
-                .iter()
-                .chain(&options)
-                .chain(&[report.to_str().unwrap()])
-                .map(ToString::to_string)
+                .into_iter()
+                .chain(options.split(' '))
+                .chain([report.to_str().unwrap()])
+                .map(str::to_owned)
                 .collect(),
             selection: Selection { mode: CaptureMode::Window, max_launches: 10 },
+            warm_calls: 0,
             landlock: true,
             warmup_timeout_secs: 30,
             capture_timeout_secs: 60,
@@ -107,6 +109,14 @@ impl Bench {
         let csv = [text.as_slice(), &["--csv".to_owned()]].concat();
         self.write_request(&Request::Export(ExportRequest { text, csv, landlock: true, timeout_secs: 30, max_bytes }));
         self.finish(&mut self.command(&[]))
+    }
+
+    /// Function names in the capture's report, in order.
+    pub fn kernels(&self) -> Vec<String> {
+        self.export(1 << 24);
+        let text = self.out("ncu-details.txt");
+        let heads = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(", Context 1, "));
+        heads.map(|(head, _)| head.split(['<', '(']).next().unwrap().trim_start_matches("void ").to_owned()).collect()
     }
 
     /// The runner's command line, behind a wrapper's.

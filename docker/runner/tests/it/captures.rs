@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use ncu_runner::protocol::Stuck;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::{Bench, STARTER};
@@ -43,6 +44,96 @@ fn an_endless_submission_that_ignores_signals_ends_at_the_limit() {
         assert!(step.timed_out && step.exit_code.is_none() && step.signal == Some(9), "{step:?}");
         assert!(step.seconds < 10.0, "{step:?}");
     }
+}
+
+#[test]
+fn a_submission_that_hangs_without_the_profiler_is_not_run_again_under_it() {
+    let mut bench =
+        Bench::new("import time\ndef custom_kernel(data):\n    print('begun', flush=True)\n    time.sleep(999)\n");
+    bench.capture.warmup_timeout_secs = 5;
+    let ran = bench.run();
+    assert_eq!(ran.output.status.code(), Some(0), "{ran:?}");
+    assert_eq!(ran.exits(), [("overview", None)], "one limit, not two");
+    assert!(ran.outcome.steps[0].timed_out && ran.outcome.stuck == Some(Stuck::InRange), "{ran:?}");
+    assert!(bench.out("stdout.txt").ends_with("\nbegun\n"));
+}
+
+#[test]
+fn a_hang_before_the_range_leaves_the_capture_its_try() {
+    // Slow where it is not profiled, as a compiler is the first time.
+    let submission =
+        format!("import os, time\nif 'NCU_SERVICE_LAUNCHES_DIR' in os.environ: time.sleep(999)\n{STARTER}");
+    let mut bench = Bench::new(&submission);
+    bench.capture.warmup_timeout_secs = 2;
+    let ran = bench.run();
+    assert_eq!(ran.exits(), [("overview", None), ("capture", Some(0))], "{ran:?}");
+    assert_eq!(ran.outcome.stuck, None);
+}
+
+#[test]
+fn a_process_that_ends_in_the_range_is_told_and_leaves_the_capture_its_try() {
+    // The evaluator waits for its answer for ever, with and without the profiler.
+    for end in ["sys.exit(3)", "os.kill(os.getpid(), 11)"] {
+        let mut bench = Bench::new(&format!("import os, sys\ndef custom_kernel(data): {end}\n"));
+        (bench.capture.warmup_timeout_secs, bench.capture.capture_timeout_secs) = (5, 2);
+        let ran = bench.run();
+        assert_eq!(ran.exits(), [("overview", None), ("capture", None)], "{ran:?}");
+        assert_eq!(ran.outcome.stuck, Some(Stuck::Died), "{end}");
+        assert_eq!(bench.out("stderr.txt").contains("Fatal Python error: Segmentation fault"), end.contains("11"));
+    }
+}
+
+#[test]
+fn a_forged_state_of_the_range_spoils_its_authors_own_result_only() {
+    let forge = |range: &str| {
+        format!(
+            "import os, time\nfolder = os.environ.get('NCU_SERVICE_LAUNCHES_DIR')\nif folder:\n    \
+             open(folder + '/1', 'w').write(f'launches 2\\nprocess {{os.getpid()}}\\nlost 0\\nrange {range}\\nend\\n')\n    \
+             time.sleep(999)\n{STARTER}"
+        )
+    };
+    for (range, stuck) in [("1 0", Some(Stuck::InRange)), ("1 1", None), ("0 1", None), ("4294967296 0", None)] {
+        let mut bench = Bench::new(&forge(range));
+        bench.capture.warmup_timeout_secs = 4;
+        assert_eq!(bench.run().outcome.stuck, stuck, "{range}");
+    }
+}
+
+#[test]
+fn a_lock_file_of_ncu_that_is_somebody_elses_does_not_matter() {
+    // One that the image brings, and one that the submission makes before the capture.
+    let submission = format!(
+        "import os, tempfile\nif 'NCU_SERVICE_LAUNCHES_DIR' in os.environ:\n    \
+         os.mkdir(os.path.join(tempfile.gettempdir(), 'nsight-compute-lock'))\n{STARTER}"
+    );
+    let bench = Bench::new(&submission);
+    fs::create_dir(bench.path("tmp/nsight-compute-lock")).unwrap();
+    let ran = bench.run();
+    assert_eq!(ran.exits(), [("overview", Some(0)), ("capture", Some(0))], "{}", bench.out("stdout.txt"));
+}
+
+#[test]
+fn a_child_of_the_submissions_own_is_profiled_where_it_opens_the_range() {
+    let parent = r#"
+import os, subprocess, sys
+CHILD = """
+import contextlib, sys, standin_gpu as gpu
+with gpu.nvtx_range('custom_kernel') if sys.argv[1] == 'ranged' else contextlib.nullcontext():
+    gpu.launch('void of_a_child(int)', 1, 32, lambda: None)
+"""
+def custom_kernel(data):
+    subprocess.run([sys.executable, '-c', CHILD, 'KIND'], check=True)
+    return [x + y for x, y in zip(*data)]
+"#;
+    let said = |kind: &str| {
+        let bench = Bench::new(&parent.replace("KIND", kind));
+        let ran = bench.run();
+        assert_eq!(ran.exits(), [("overview", Some(0)), ("capture", Some(0))], "{}", bench.out("stderr.txt"));
+        bench.out("stdout.txt")
+    };
+    let (ranged, plain) = (said("ranged"), said("plain"));
+    assert!(ranged.contains("==PROF== Profiling \"of_a_child\""), "{ranged}");
+    assert!(plain.contains("No kernels were profiled"), "{plain}");
 }
 
 #[test]

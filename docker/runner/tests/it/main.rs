@@ -9,3 +9,4 @@ mod exports;
 mod hostile;
 mod modes;
 mod standin;
+mod warm_calls;

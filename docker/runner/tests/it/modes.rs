@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use ncu_runner::protocol::{CaptureMode, Choice, Overview};
+use ncu_runner::protocol::{CaptureMode, Choice, Overview, Stuck};
 
 use crate::bench::{Bench, Ran};
 
@@ -26,14 +26,6 @@ fn captured(submission: &str, mode: CaptureMode, max_launches: u32) -> (Bench, R
     (bench, ran)
 }
 
-/// Function names in the report, in order.
-fn kernels(bench: &Bench) -> Vec<String> {
-    bench.export(1 << 24);
-    let text = bench.out("ncu-details.txt");
-    let heads = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(", Context 1, "));
-    heads.map(|(head, _)| head.split(['<', '(']).next().unwrap().trim_start_matches("void ").to_owned()).collect()
-}
-
 fn overview(ran: &Ran) -> &Overview {
     ran.outcome.overview.as_ref().unwrap()
 }
@@ -45,7 +37,7 @@ fn choice(ran: &Ran) -> &Choice {
 #[test]
 fn a_window_of_set_up_says_how_little_of_the_time_it_covers() {
     let (bench, ran) = captured(SET_UP_FIRST, CaptureMode::Window, 10);
-    assert_eq!(kernels(&bench), (0..10).map(|index| format!("set_up_{index}")).collect::<Vec<_>>());
+    assert_eq!(bench.kernels(), (0..10).map(|index| format!("set_up_{index}")).collect::<Vec<_>>());
     assert_eq!((overview(&ran).launches, overview(&ran).kernels), (41, 41));
     assert!(choice(&ran).coverage.unwrap() < 0.1, "{ran:?}");
 }
@@ -53,27 +45,31 @@ fn a_window_of_set_up_says_how_little_of_the_time_it_covers() {
 #[test]
 fn hot_holds_the_heavy_kernel_alone_however_much_set_up_comes_first() {
     let (bench, ran) = captured(SET_UP_FIRST, CaptureMode::Hot, 10);
-    assert_eq!(kernels(&bench), ["heavy"]);
+    assert_eq!(bench.kernels(), ["heavy"]);
     assert!(choice(&ran).mode == CaptureMode::Hot && choice(&ran).coverage.unwrap() > 0.9, "{ran:?}");
     let top = &overview(&ran).top;
-    assert_eq!((top.len(), top[0].kernel.as_str(), top[0].count), (Overview::MAX_TOP, "heavy()", 1));
+    assert_eq!((top.len(), top[0].kernel.as_str(), top[0].count), (Overview::MAX_TOP, "void heavy<float>()", 1));
     let argv = ran.outcome.steps[1].argv.join(" ");
     assert!(
         argv.ends_with(
-            "--kernel-name-base mangled --kernel-name regex:^(_Z5heavyv)$ --launch-count 1 python3 eval.py profile cases.txt"
+            "--kernel-name-base mangled --kernel-name regex:^(_Z5heavyIfEvv)$ --filter-mode per-launch-config --launch-count 1 \
+             python3 eval.py profile cases.txt"
         ),
         "{argv}"
     );
     let table = bench.out("launches.csv");
     assert!(table.starts_with("\"Kernel Name\",\"Grid Size\",") && table.lines().count() == 42, "{table}");
-    assert!(table.lines().nth(1).unwrap().starts_with("\"heavy()\",\"(132, 1, 1)\",\"(256, 1, 1)\",1,"), "{table}");
+    assert!(
+        table.lines().nth(1).unwrap().starts_with("\"void heavy<float>()\",\"(132, 1, 1)\",\"(256, 1, 1)\",1,"),
+        "{table}"
+    );
 }
 
 #[test]
 fn distinct_holds_each_kernel_once_and_the_heavy_one_where_there_is_room() {
     let (bench, ran) = captured(SET_UP_FIRST, CaptureMode::Distinct, 64);
-    assert_eq!(kernels(&bench).into_iter().collect::<BTreeSet<_>>().len(), 41);
-    assert_eq!(kernels(&bench).len(), 41);
+    assert_eq!(bench.kernels().into_iter().collect::<BTreeSet<_>>().len(), 41);
+    assert_eq!(bench.kernels().len(), 41);
     assert_eq!(choice(&ran).coverage, Some(1.0));
     assert!(ran.outcome.steps[1].argv.windows(2).any(|pair| pair == ["--launch-count", "41"]), "{ran:?}");
 }
@@ -91,7 +87,7 @@ def custom_kernel(data):
     return [x + y for x, y in zip(a, b)]
 ";
     let (bench, ran) = captured(submission, CaptureMode::Hot, 10);
-    assert_eq!(kernels(&bench), ["gemm"]);
+    assert_eq!(bench.kernels(), ["gemm"]);
     assert_eq!((overview(&ran).launches, overview(&ran).kernels), (20_001, 3));
     assert!(!overview(&ran).is_partial);
     // One row for each launch size.
@@ -141,7 +137,7 @@ def custom_kernel(data):
     let table = bench.out("launches.csv");
     assert_eq!(table.lines().count(), 1 + 4096 + 1);
     assert!(table.contains("\"(other kernels)\",\"(0, 0, 0)\",\"(0, 0, 0)\",5904,"), "{table}");
-    assert_eq!(kernels(&bench).len(), 10);
+    assert_eq!(bench.kernels().len(), 10);
 }
 
 #[test]
@@ -160,10 +156,11 @@ def custom_kernel(data):
     // A pool waits for ever for a child that is gone.
     bench.capture.warmup_timeout_secs = 2;
     let ran = bench.run();
-    assert_eq!(kernels(&bench), ["late"]);
+    assert_eq!(bench.kernels(), ["late"]);
     assert!(ran.outcome.steps[0].timed_out && ran.outcome.overview.is_none(), "{ran:?}");
     assert_eq!(choice(&ran).mode, CaptureMode::Window);
     assert!(choice(&ran).fallback.as_ref().unwrap().contains("saw no launch"), "{ran:?}");
+    assert_eq!(ran.outcome.stuck, Some(Stuck::Died), "its process is gone, and the tracer may be to blame");
     assert!(!bench.path("out/launches.csv").exists());
 }
 
@@ -175,7 +172,7 @@ def custom_kernel(data):
     gpu.launch('true_one(int)', 1, 32, lambda: None)
     folder = os.environ.get('NCU_SERVICE_LAUNCHES_DIR')
     if folder:
-        forged = 'launches 1\\nlost 0\\nkernel 5 0 18446744073709551615 1 1 1 1 1 1 x|--help%00%0A--launch-count\\nrun 0 5\\nend\\n'
+        forged = 'launches 2\\nprocess 1\\nlost 0\\nrange 1 0\\nkernel 5 0 18446744073709551615 1 1 1 1 1 1 x|--help%00%0A--launch-count\\nrun 0 5\\nend\\n'
         open(folder + '/0', 'w').write(forged)
         os.mkfifo(folder + '/1')
         os.symlink('/etc/passwd', folder + '/2')
@@ -185,7 +182,10 @@ def custom_kernel(data):
 ";
     let (bench, ran) = captured(submission, CaptureMode::Hot, 10);
     let argv = ran.outcome.steps[1].argv.join(" ");
-    assert!(argv.contains("regex:^(x...help....launch.count)$ --launch-count 1 python3"), "{argv}");
+    assert!(
+        argv.contains("regex:^(x...help....launch.count)$ --filter-mode per-launch-config --launch-count 1 python3"),
+        "{argv}"
+    );
     assert_eq!(overview(&ran).total_ns, u64::MAX);
     assert!(bench.out("stdout.txt").contains("No kernels were profiled"));
 }

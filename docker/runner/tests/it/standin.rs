@@ -16,22 +16,30 @@ sys.exit(int(sys.argv[1]))
 ";
 
 fn ncu(folder: &TempDir, args: &[&str]) -> Output {
+    command(folder, args).output().unwrap()
+}
+
+fn command(folder: &TempDir, args: &[&str]) -> Command {
     let dev = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dev");
-    Command::new(dev.join("ncu"))
+    let mut command = Command::new(dev.join("ncu"));
+    command
         .args(args)
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("PYTHONPATH", &dev)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .current_dir(folder)
-        .output()
-        .unwrap()
+        .current_dir(folder);
+    command
 }
 
 /// Captures with these options, and lists the kernels of the report in order.
 fn captured(options: &[&str]) -> Vec<String> {
+    captured_of(TARGET, options)
+}
+
+fn captured_of(target: &str, options: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let mut args = options.to_vec();
-    args.extend(["-f", "-o", "r.ncu-rep", "python3", "-c", TARGET, "0"]);
+    args.extend(["-f", "-o", "r.ncu-rep", "python3", "-c", target, "0"]);
     let capture = ncu(&folder, &args);
     assert!(capture.status.success(), "{capture:?}");
     if !folder.path().join("r.ncu-rep").exists() {
@@ -56,7 +64,7 @@ fn filters_choose_launches_as_the_real_ncu_does() {
         (&["--kernel-name", "first"], &[first, first]),
         (&["--kernel-name", "regex:^sec"], &[second, second]),
         (&["--kernel-name-base", "demangled", "--kernel-name", "second(int)"], &[second, second]),
-        (&["--kernel-name-base", "mangled", "--kernel-name", "regex:^(_Z5firstv)$"], &[first, first]),
+        (&["--kernel-name-base", "mangled", "--kernel-name", "regex:^(_Z5firstIfEvv)$"], &[first, first]),
         (&["--kernel-id", ":::2"], &[first, second]),
         (&["--kernel-name", "third"], &[]),
     ];
@@ -64,6 +72,53 @@ fn filters_choose_launches_as_the_real_ncu_does() {
         assert_eq!(captured(&[&range, options].concat()), expected, "{options:?}");
     }
     assert!(captured(&["--nvtx", "--nvtx-include", "another_range/"]).is_empty());
+}
+
+#[test]
+fn an_invocation_and_a_launch_size_are_counted_for_each_name_of_the_base() {
+    let target = "
+import standin_gpu as gpu
+with gpu.nvtx_range('custom_kernel'):
+    for block in 32, 64:
+        for kind in 'float', 'int', 'float':
+            gpu.launch(f'void ns::apply<{kind}>({kind} *)', (2, 3), block, lambda: None)
+";
+    let names =
+        |options: &[&str]| captured_of(target, &[&["--nvtx", "--nvtx-include", "custom_kernel/"], options].concat());
+    let (float, int) = ("void ns::apply<float>(float *)", "void ns::apply<int>(int *)");
+    let mangled = ["--kernel-name-base", "mangled"];
+    // To the function's name alone they are one kernel.
+    assert_eq!(names(&["--kernel-id", ":::1"]), [float]);
+    assert_eq!(names(&[&mangled[..], &["--kernel-id", ":::1"]].concat()), [float, int]);
+    let sizes = ["--filter-mode", "per-launch-config", "--launch-count", "1"];
+    assert_eq!(names(&sizes), [float, float]);
+    assert_eq!(names(&[&mangled[..], &sizes].concat()), [float, int, float, int]);
+}
+
+#[test]
+fn a_child_process_is_profiled_where_all_processes_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let parent = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1], '0'])\n";
+    let captured = |options: &[&str]| {
+        let range = ["--nvtx", "--nvtx-include", "custom_kernel/"];
+        let program = ["-f", "-o", "r.ncu-rep", "python3", "-c", parent, TARGET];
+        let capture = ncu(&folder, &[&range, options, &program].concat());
+        assert!(capture.status.success(), "{capture:?}");
+        String::from_utf8(capture.stdout).unwrap().matches("==PROF== Profiling").count()
+    };
+    assert_eq!(captured(&["--target-processes", "all"]), 4);
+    assert_eq!(captured(&["--target-processes", "application-only"]), 0);
+    assert_eq!(captured(&[]), 0);
+}
+
+#[test]
+fn a_lock_file_that_is_somebody_elses_stops_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // A folder of the name refuses even root.
+    std::fs::create_dir(folder.path().join("nsight-compute-lock")).unwrap();
+    let capture = command(&folder, &["-f", "-o", "r.ncu-rep", "true"]).env("TMPDIR", folder.path()).output().unwrap();
+    assert_eq!(capture.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&capture.stdout).starts_with("==ERROR== InterprocessLockFailed"), "{capture:?}");
 }
 
 #[test]

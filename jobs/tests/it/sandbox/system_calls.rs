@@ -100,13 +100,14 @@ async fn a_whole_capture_works() {
         files.push(TaskFile { source: Some(name.clone()), name });
     }
     fs::copy(sample.join("vectoradd_py/submission.py"), it.path("in/submission.py")).unwrap();
-    let ncu = ["ncu", "--nvtx", "--nvtx-include", "custom_kernel/", "-f", "-o", "/out/profile/profile.ncu-rep"];
+    let ncu = "ncu --nvtx --nvtx-include custom_kernel/ --target-processes all -f -o /out/profile/profile.ncu-rep";
     let request = Request::Capture(CaptureRequest {
         files,
         main: "eval.py".to_owned(),
         spec: "size: 1024; seed: 31232".to_owned(),
-        ncu: ncu.map(str::to_owned).to_vec(),
+        ncu: ncu.split(' ').map(str::to_owned).collect(),
         selection: Selection { mode: CaptureMode::Window, max_launches: 10 },
+        warm_calls: 0,
         landlock: true,
         warmup_timeout_secs: 60,
         capture_timeout_secs: 60,
