@@ -7,6 +7,7 @@ mod adopt;
 mod jobs;
 mod model;
 mod reaper;
+mod retention;
 mod runs;
 pub mod tickets;
 mod verdict;
@@ -15,9 +16,12 @@ mod workers;
 
 pub use adopt::{Adoption, Held, Live};
 pub use jobs::Renewal;
-pub use model::{Claim, ErrorKind, JobView, NewJob, PendingRun, RunEnd, RunView, State, StoredArtifact, UnknownState};
+pub use model::{
+    Artifact, Claim, ErrorKind, JobView, NewJob, PendingRun, RunEnd, RunView, State, StoredArtifact, UnknownState,
+};
 pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
 pub use reaper::Reaped;
+pub use retention::{ExpiredArtifact, PruneTurn};
 pub use runs::RunLease;
 pub use workers::{WorkerCounts, WorkerState};
 

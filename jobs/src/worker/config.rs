@@ -8,6 +8,7 @@ use url::Url;
 use crate::capture::options::OperatorOptions;
 use crate::config::{self, ConfigError, DatabaseConfig, Reader};
 use crate::gpu::GpuConfig;
+use crate::retention::RetentionConfig;
 use crate::sandbox::SandboxConfig;
 
 /// Everything a worker is told.
@@ -35,6 +36,8 @@ pub struct WorkerConfig {
     pub lease: Duration,
     /// How long a job without a worker waits to be adopted.
     pub adoption: Duration,
+    /// How long things are kept.
+    pub retention: RetentionConfig,
 }
 
 /// The limits of one shape's processing.
@@ -90,6 +93,7 @@ impl WorkerConfig {
                  lease; then it starts anew, wherever",
                 config::seconds,
             )?,
+            retention: RetentionConfig::read(reader)?,
         })
     }
 }
