@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use chrono::{DateTime, SecondsFormat, Utc};
 use jobs::capture::options::RequestOptions;
 use jobs::problems::Shape;
-use jobs::queue::{KernelTime, Overview, RunView};
+use jobs::queue::{AttemptView, KernelTime, Overview, RunView};
 use serde::Serialize;
 
 use crate::app::App;
@@ -49,6 +49,8 @@ pub struct Body {
     attempt: i32,
     options: RequestOptions,
     simulated: bool,
+    /// Who held the job, in order: a redeploy or a fault of ours shows here.
+    attempts: Vec<Holder>,
     /// When all this was so: in an outage of the database it may be a while ago.
     observed_at: String,
 }
@@ -93,6 +95,17 @@ struct Launches {
     clock_control: &'static str,
 }
 
+/// A time in which a worker held the job.
+#[derive(Debug, Serialize)]
+struct Holder {
+    attempt: i32,
+    /// How often the attempt had been taken over from another worker by then.
+    adoption: i32,
+    outcome: String,
+    started_at: String,
+    ended_at: Option<String>,
+}
+
 #[derive(Debug, Serialize)]
 struct Artifact {
     name: String,
@@ -129,6 +142,7 @@ impl From<&Seen> for Body {
             options: job.options.clone(),
             simulated: job.runs.iter().any(|run| run.simulated),
             runs: job.runs.iter().map(Run::from).collect(),
+            attempts: job.attempts.iter().map(Holder::from).collect(),
             observed_at: timestamp(seen.at),
             id,
         }
@@ -160,6 +174,18 @@ impl From<&RunView> for Run {
 impl From<KernelTime> for Launches {
     fn from(kernel: KernelTime) -> Self {
         Self { kernel, clock_control: Overview::CLOCK_CONTROL.as_str() }
+    }
+}
+
+impl From<&AttemptView> for Holder {
+    fn from(attempt: &AttemptView) -> Self {
+        Self {
+            attempt: attempt.attempt,
+            adoption: attempt.adoption,
+            outcome: attempt.outcome.clone(),
+            started_at: timestamp(attempt.started_at),
+            ended_at: attempt.ended_at.map(timestamp),
+        }
     }
 }
 

@@ -2,16 +2,17 @@
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use jobs::config::{DatabaseConfig, Reader};
 use jobs::gpu::{GpuConfig, Gpus};
 use jobs::queue::Queue;
 use jobs::sandbox::SandboxConfig;
-use jobs::worker::{Worker, WorkerConfig};
+use jobs::worker::{Leave, Worker, WorkerConfig};
 use jobs::{doctor, log};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
 /// The worker of ncu-service. Settings are read from the environment.
 #[derive(Debug, Parser)]
@@ -23,8 +24,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Take jobs from the queue until SIGTERM; then end the shape in progress and put the rest of its job back.
-    Run,
+    /// Take jobs from the queue until SIGTERM; then leave the running container to the next worker and end at once.
+    Run {
+        /// On SIGTERM wait for the shape in progress, and put the rest of its job back; a second SIGTERM does not wait.
+        #[arg(long)]
+        drain: bool,
+    },
     /// Bring the database's schema up to date and end.
     Migrate,
     /// Look at everything that a capture needs and capture a tiny kernel; exit status 1 when no capture can be made.
@@ -37,9 +42,17 @@ enum Command {
     Unquarantine,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run(Arguments::parse().command).await {
+/// How long a worker that hands its job over may take to end.
+const HAND_OVER_LIMIT: Duration = Duration::from_millis(1800);
+
+fn main() -> ExitCode {
+    let ran = tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| {
+        let ran = runtime.block_on(run(Arguments::parse().command));
+        // What a thread still does is somebody else's by now, or is done again.
+        runtime.shutdown_background();
+        ran
+    });
+    match ran {
         Ok(code) => code,
         // The log may not be there yet, and a person started this.
         Err(error) => {
@@ -55,17 +68,7 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     // The one TLS provider of the process; an error would mean that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match command {
-        Command::Run => {
-            let config = WorkerConfig::read(&mut reader)?;
-            let drain = CancellationToken::new();
-            tokio::spawn(drain_on(signal(SignalKind::terminate())?, drain.clone()));
-            tokio::spawn(drain_on(signal(SignalKind::interrupt())?, drain.clone()));
-            let Some(worker) = drain.run_until_cancelled(Worker::start(config)).await else {
-                return Ok(ExitCode::SUCCESS);
-            };
-            worker?.run(drain).await?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Run { drain } => work(WorkerConfig::read(&mut reader)?, drain).await,
         Command::Migrate => {
             let queue = Queue::connect_lazy(&DatabaseConfig::read(&mut reader)?, "ncu-worker")?;
             queue.migrate().await?;
@@ -95,9 +98,39 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// The first signal drains.
-async fn drain_on(mut signal: Signal, drain: CancellationToken) {
-    signal.recv().await;
-    tracing::info!("draining: the shape in progress ends, nothing new is taken");
-    drain.cancel();
+/// Works until a signal.
+async fn work(config: WorkerConfig, drain: bool) -> Result<ExitCode, Box<dyn Error>> {
+    let leave = Leave::default();
+    let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(leave_on(terminate, interrupt, drain, leave.clone()));
+    let start = leave.after_this_shape.run_until_cancelled(Worker::start(config, leave.clone()));
+    let Some(worker) = start.await else { return Ok(ExitCode::SUCCESS) };
+    let worker = worker?;
+    let late = async {
+        leave.hand_over.cancelled().await;
+        sleep(HAND_OVER_LIMIT).await;
+    };
+    tokio::select! {
+        ended = worker.run() => ended?,
+        () = late => tracing::warn!("not everything could be handed over in time; it is adopted after its lease"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The first signal ends the taking of jobs, and hands over what runs unless that is to be waited for; a second one hands it
+/// over in any case.
+async fn leave_on(mut terminate: Signal, mut interrupt: Signal, drain: bool, leave: Leave) {
+    for waits in [drain, false] {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        leave.after_this_shape.cancel();
+        if waits {
+            tracing::info!("draining: the shape in progress ends, nothing new is taken");
+        } else {
+            tracing::info!("leaving: what runs is handed over, nothing new is taken");
+            leave.hand_over.cancel();
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobs::queue::{RunEnd, RunLease, State};
+use jobs::queue::{RunEnd, State};
 use reqwest::{Method, StatusCode};
 
 use crate::support::{Answer, Form, Service, send};
@@ -18,7 +18,7 @@ pub async fn profiled(service: &Service) -> (String, Vec<u8>) {
     let file = service.folder.path().join("zip");
     std::fs::write(&file, &content).unwrap();
     let stored = service.app.store.put_file(&format!("jobs/{}/1/{NAME}", claim.id), &file).await.unwrap();
-    let run = RunLease { job: claim.id, token: claim.token, attempt: claim.attempt, benchmark_index: 0 };
+    let run = claim.lease_of(0);
     service.queue.start_run(run).await.unwrap();
     let end = RunEnd {
         state: State::Succeeded,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use jobs::queue::{ClockControl, ErrorKind, KernelTime, RunEnd, RunLease, State, StoredArtifact};
+use jobs::queue::{ClockControl, ErrorKind, KernelTime, PendingRun, RunEnd, State, StoredArtifact};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -62,6 +62,7 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "attempt": 0,
         "options": {"ncu_launch_count": 3},
         "simulated": false,
+        "attempts": [],
         "observed_at": "a time",
     });
     // As text: the order of the keys, those of the shape above all, is part of it.
@@ -76,8 +77,8 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
     let service = Service::start().await;
     let id = service.accepted("good-alice").await;
     let claim = service.queue.claim("a worker", Duration::from_mins(1)).await.unwrap().unwrap();
-    for (index, shape) in &claim.pending {
-        let run = RunLease { job: claim.id, token: claim.token, attempt: claim.attempt, benchmark_index: *index };
+    for PendingRun { benchmark_index: index, shape, .. } in &claim.pending {
+        let run = claim.lease_of(*index);
         service.queue.start_run(run).await.unwrap();
         let failed = *index == 2;
         let stored = StoredArtifact { path: format!("p/{index}"), bytes: 7, sha256: [1; 32] };
@@ -105,6 +106,8 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
     assert!(body["error"].as_str().unwrap().contains("It does not compile."), "{body}");
     assert_eq!((&body["started_at"], &body["ended_at"]), (&json!("a time"), &json!("a time")));
     assert_eq!((&body["attempt"], &body["simulated"]), (&json!(1), &json!(true)));
+    let held = json!({"attempt": 1, "adoption": 0, "outcome": "ended", "started_at": "a time", "ended_at": "a time"});
+    assert_eq!(body["attempts"], json!([held]));
     let name = "profile.0-n-32-batch-20-cond-1.zip";
     assert_eq!(
         body["artifacts"][0],

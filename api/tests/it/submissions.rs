@@ -22,7 +22,7 @@ async fn a_submission_is_queued_with_every_shape_in_the_order_of_task_yml() {
     assert_eq!(claim.id.to_string(), id);
     assert_eq!((claim.file_name.as_str(), claim.source.as_str()), ("my kernel.py", source));
     assert_eq!((claim.leaderboard.as_str(), claim.problem_dir.as_str()), ("qr_v2", "linalg/qr_v2"));
-    let specs: Vec<(u32, String)> = claim.pending.iter().map(|(index, shape)| (*index, shape.spec())).collect();
+    let specs: Vec<(u32, String)> = claim.pending.iter().map(|run| (run.benchmark_index, run.shape.spec())).collect();
     let expected = ["n: 32; batch: 20; cond: 1", "n: 64; batch: 40; cond: 1", "n: 512; batch: 640; cond: 2"];
     assert_eq!(specs, (0..).zip(expected.map(str::to_owned)).collect::<Vec<_>>());
 
@@ -43,7 +43,7 @@ async fn one_index_and_the_capture_options_reach_the_job() {
         .text("ncu_warm_calls", "3");
     assert_eq!(service.submit("new-bob", form).await.status, StatusCode::ACCEPTED);
     let claim = service.queue.claim("a worker", std::time::Duration::from_mins(1)).await.unwrap().unwrap();
-    assert_eq!(claim.pending.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [2]);
+    assert_eq!(claim.pending.iter().map(|run| run.benchmark_index).collect::<Vec<_>>(), [2]);
     let options: Value = serde_json::to_value(&claim.options).unwrap();
     let expected = json!({
         "ncu_capture": "hot", "ncu_clock_control": "none", "ncu_kernel_name": "regex:^geqr2",

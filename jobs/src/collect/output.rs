@@ -42,7 +42,7 @@ impl OutputDir {
         Ok(Self { path: path.to_owned(), root: Arc::new(root) })
     }
 
-    /// Opens a folder that an earlier run made, to remove it.
+    /// Opens a folder that an earlier run made, to remove it or to read what its container wrote.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = openat(CWD, path, directory(), Mode::empty())?;
         Ok(Self { path: path.to_owned(), root: Arc::new(root) })

@@ -1,5 +1,6 @@
 //! A tiny kernel, captured for real: the same container, runner and restrictions as for a submission.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ncu_runner::protocol::{self, CaptureMode, CaptureRequest, LandlockState, Outcome, Request, Selection, TaskFile};
@@ -12,8 +13,9 @@ use crate::collect::OutputDir;
 use crate::gpu::Gpus;
 use crate::ids::JobId;
 use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels, Sandbox};
-use crate::worker::stage::RunFolder;
-use crate::worker::{WorkerConfig, blocking, turn};
+use crate::worker::stage::{self, RunFolder};
+use crate::worker::turn::{self, LeftBehind};
+use crate::worker::{WorkerConfig, blocking};
 use crate::{Error, Result};
 
 /// What the check is called.
@@ -61,7 +63,19 @@ pub(super) async fn tiny(config: &WorkerConfig, sandbox: &Sandbox, gpus: &Gpus) 
 pub(super) struct Ran {
     pub ended: Ended,
     output: OutputDir,
-    _folder: RunFolder,
+    _folder: Scratch,
+}
+
+/// A folder that goes with this value.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = stage::remove(&self.0) {
+            tracing::warn!(%error, folder = %self.0.display(), "the tiny capture's folder could not be removed");
+        }
+    }
 }
 
 /// Runs a capture's container in its turn on the GPU.
@@ -74,17 +88,21 @@ pub(super) async fn run(
 ) -> Result<Ran> {
     let request = Request::Capture(request(config));
     let (path, user) = (config.jobs_dir.join(format!("doctor-{}", Uuid::new_v4().as_simple())), config.sandbox.user);
+    let scratch = Scratch(path.clone());
     let folder = blocking(move || RunFolder::create(path)).await?;
     let (input, output) = (folder.capture_input(&request, PROGRAM)?, folder.capture_output(user)?);
     let spec = ContainerSpec {
-        labels: Labels { job: JobId::random(), benchmark: 0, attempt: 1, token: Uuid::new_v4() },
+        labels: Labels { job: JobId::random(), benchmark: 0, attempt: 1, token: Uuid::new_v4(), adoption: 0 },
         inputs: Inputs::Capture { input: &input, problems: &input },
         output: &output,
         command,
+        limit,
     };
     let stop = CancellationToken::new();
-    match timeout(TURN_PATIENCE + limit, turn::run(gpus, sandbox, &spec, limit, &stop)).await {
-        Ok(ended) => Ok(Ran { ended: ended?, output, _folder: folder }),
+    let ran = timeout(TURN_PATIENCE + limit, turn::run(gpus, sandbox, LeftBehind::Spare, &spec, &stop)).await;
+    sandbox.remove(&spec.container_name()).await?;
+    match ran {
+        Ok(ended) => Ok(Ran { ended: ended?, output, _folder: scratch }),
         Err(_) => Err(Error::Gpu("another worker's capture did not end in time".to_owned())),
     }
 }

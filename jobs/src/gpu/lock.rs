@@ -1,7 +1,7 @@
 //! One capture a GPU: a file per GPU that is locked while a capture's container runs, by whichever worker of this host.
 //!
 //! The kernel drops a lock with the process that held it, however that ended; the container that it ran lives on. So the
-//! holder writes the container's name into the file, and who finds a name there removes that container first.
+//! holder writes the container's name into the file, and who finds a name there sees to that container first.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};

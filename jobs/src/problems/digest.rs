@@ -3,13 +3,13 @@
 use std::{fs, io};
 
 use ncu_runner::protocol::TaskFile;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Catalog;
 
 /// A file of the evaluator's folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDigest {
     /// Its name in that folder.
     pub name: String,

@@ -72,7 +72,7 @@ fn did_you_mean(nearest: &[String]) -> String {
 }
 
 /// State of the checkout.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Revision {
     /// Commit of the checkout; `None` where the folder is no git checkout.
     pub commit: Option<String>,

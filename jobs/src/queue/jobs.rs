@@ -8,7 +8,7 @@ use sqlx::types::Json;
 use sqlx::{PgConnection, PgTransaction};
 use uuid::Uuid;
 
-use super::model::{Claim, ErrorKind, NewJob};
+use super::model::{Claim, ErrorKind, NewJob, PendingRun};
 use super::{Queue, State, tickets, verdict};
 use crate::capture::options::RequestOptions;
 use crate::ids::JobId;
@@ -71,12 +71,12 @@ impl Queue {
     pub async fn claim(&self, worker: &str, lease: Duration) -> Result<Option<Claim>> {
         let mut tx = self.pool.begin().await?;
         let token = Uuid::new_v4();
-        let Some(job) = sqlx::query!(
-            r#"UPDATE jobs SET state = 'running', run_token = $1, lease_until = now() + $2, worker = $3,
-                      attempt = attempt + 1, started_at = coalesce(started_at, now())
-               WHERE id = (SELECT id FROM jobs WHERE state = 'queued' AND not_before <= now()
-                           ORDER BY priority DESC, seq LIMIT 1 FOR UPDATE SKIP LOCKED)
-               RETURNING id, attempt, leaderboard, problem_dir, file_name, options AS "options: Json<RequestOptions>""#,
+        let Some(id) = sqlx::query_scalar!(
+            "UPDATE jobs SET state = 'running', run_token = $1, claim_token = $1, lease_until = now() + $2, worker = $3,
+                    attempt = attempt + 1, adoption = 0, started_at = coalesce(started_at, now())
+             WHERE id = (SELECT id FROM jobs WHERE state = 'queued' AND not_before <= now()
+                         ORDER BY priority DESC, seq LIMIT 1 FOR UPDATE SKIP LOCKED)
+             RETURNING id",
             token,
             interval(lease),
             worker,
@@ -86,27 +86,9 @@ impl Queue {
         else {
             return Ok(None);
         };
-        let source =
-            sqlx::query_scalar!("SELECT source FROM submissions WHERE job_id = $1", job.id).fetch_one(&mut *tx).await?;
-        let pending = sqlx::query!(
-            r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>" FROM runs
-               WHERE job_id = $1 AND state IN ('queued', 'running') ORDER BY benchmark_index"#,
-            job.id
-        )
-        .fetch_all(&mut *tx)
-        .await?;
+        let claim = load_claim(&mut tx, JobId(id), token).await?;
         tx.commit().await?;
-        Ok(Some(Claim {
-            id: JobId(job.id),
-            token,
-            attempt: job.attempt,
-            leaderboard: job.leaderboard,
-            problem_dir: job.problem_dir,
-            file_name: job.file_name,
-            source,
-            options: job.options.0,
-            pending: pending.into_iter().map(|run| (run.benchmark_index.cast_unsigned(), run.benchmark.0)).collect(),
-        }))
+        Ok(Some(claim))
     }
 
     /// Extends a lease; [`Error::LeaseLost`] when the token is not the job's any more.
@@ -208,6 +190,46 @@ impl Queue {
     }
 }
 
+/// A job as its new holder needs it.
+pub(super) async fn load_claim(connection: &mut PgConnection, id: JobId, token: Uuid) -> Result<Claim> {
+    let job = sqlx::query!(
+        r#"SELECT claim_token AS "claim_token!", attempt, adoption, leaderboard, problem_dir, file_name,
+                  options AS "options: Json<RequestOptions>", source
+           FROM jobs JOIN submissions ON job_id = id WHERE id = $1"#,
+        id.0
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    let pending = sqlx::query!(
+        r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>",
+                  CASE WHEN state = 'running' THEN adoption END AS started_by
+           FROM runs WHERE job_id = $1 AND state IN ('queued', 'running') ORDER BY benchmark_index"#,
+        id.0
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(Claim {
+        id,
+        token,
+        claim_token: job.claim_token,
+        attempt: job.attempt,
+        adoption: job.adoption,
+        leaderboard: job.leaderboard,
+        problem_dir: job.problem_dir,
+        file_name: job.file_name,
+        source: job.source,
+        options: job.options.0,
+        pending: pending
+            .into_iter()
+            .map(|run| PendingRun {
+                benchmark_index: run.benchmark_index.cast_unsigned(),
+                shape: run.benchmark.0,
+                started_by: run.started_by,
+            })
+            .collect(),
+    })
+}
+
 /// Locks a job against every other writer, if the token is still its own.
 pub(super) async fn lock_leased(tx: &mut PgTransaction<'_>, id: JobId, token: Uuid) -> Result<()> {
     sqlx::query!("SELECT id FROM jobs WHERE id = $1 AND run_token = $2 FOR UPDATE", id.0, token)
@@ -239,7 +261,14 @@ pub(super) async fn fail_open_runs(connection: &mut PgConnection, jobs: &[Uuid],
     Ok(())
 }
 
-async fn end_cancelled(tx: &mut PgTransaction<'_>, id: JobId) -> Result<()> {
+/// Ends a job as our fault. Returns its final state.
+pub(super) async fn fail(connection: &mut PgConnection, id: JobId, detail: &str, message: &str) -> Result<State> {
+    sqlx::query!("UPDATE jobs SET last_fault = $2 WHERE id = $1", id.0, detail).execute(&mut *connection).await?;
+    fail_open_runs(connection, &[id.0], message).await?;
+    write_verdict(connection, id.0).await
+}
+
+pub(super) async fn end_cancelled(connection: &mut PgConnection, id: JobId) -> Result<()> {
     const MESSAGE: &str = "The job was cancelled.";
     let kind = ErrorKind::Cancelled.as_str();
     sqlx::query!(
@@ -249,7 +278,7 @@ async fn end_cancelled(tx: &mut PgTransaction<'_>, id: JobId) -> Result<()> {
         MESSAGE,
         kind,
     )
-    .execute(&mut **tx)
+    .execute(&mut *connection)
     .await?;
     sqlx::query!(
         "UPDATE jobs SET state = 'failed', error = $2, error_kind = $3, ended_at = now(), run_token = NULL, lease_until = NULL
@@ -258,7 +287,7 @@ async fn end_cancelled(tx: &mut PgTransaction<'_>, id: JobId) -> Result<()> {
         MESSAGE,
         kind,
     )
-    .execute(&mut **tx)
+    .execute(connection)
     .await?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! The `jobs` table is the truth about who owns a job; an apalis task is a disposable ticket that says "there is work".
 //! `docs/queue.md` explains why.
 
+mod adopt;
 mod jobs;
 mod model;
 mod reaper;
@@ -13,8 +14,12 @@ mod verdict;
 mod view;
 mod workers;
 
+pub use adopt::{Adoption, Held, Live};
 pub use jobs::Renewal;
-pub use model::{Artifact, Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, StoredArtifact, UnknownState};
+pub use model::{
+    Artifact, AttemptView, Claim, ErrorKind, JobView, NewJob, PendingRun, RunEnd, RunView, State, StoredArtifact,
+    UnknownState,
+};
 pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
 pub use reaper::Reaped;
 pub use retention::{ExpiredArtifact, PruneTurn};

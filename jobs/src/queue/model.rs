@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use ncu_runner::protocol::{ClockControl, KernelTime};
 use uuid::Uuid;
 
+use super::runs::RunLease;
 use crate::capture::options::RequestOptions;
 use crate::ids::{JobId, Owner};
 use crate::problems::Shape;
@@ -168,6 +169,23 @@ pub struct JobView {
     pub ended_at: Option<DateTime<Utc>>,
     /// Its shapes, by index.
     pub runs: Vec<RunView>,
+    /// Who held it, in order.
+    pub attempts: Vec<AttemptView>,
+}
+
+/// A time in which a worker held a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptView {
+    /// Number of the attempt, from 1.
+    pub attempt: i32,
+    /// How often the attempt had been taken over by then.
+    pub adoption: i32,
+    /// When the worker took it.
+    pub started_at: DateTime<Utc>,
+    /// When it was the worker's no more.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// What became of it, in a word of the table.
+    pub outcome: String,
 }
 
 /// One shape of a job as a poll sees it.
@@ -238,10 +256,14 @@ impl StoredArtifact {
 pub struct Claim {
     /// The job.
     pub id: JobId,
-    /// The token that every write carries.
+    /// The holder's token, which every write carries.
     pub token: Uuid,
+    /// The claim's token, which containers and folders carry; an adoption does not change it.
+    pub claim_token: Uuid,
     /// Number of this attempt, from 1.
     pub attempt: i32,
+    /// How often this attempt was taken over from another worker.
+    pub adoption: i32,
     /// The leaderboard as the client named it.
     pub leaderboard: String,
     /// The problem's folder.
@@ -253,5 +275,31 @@ pub struct Claim {
     /// The request's capture options.
     pub options: RequestOptions,
     /// The shapes that are not done yet, by index.
-    pub pending: Vec<(u32, Shape)>,
+    pub pending: Vec<PendingRun>,
+}
+
+impl Claim {
+    /// What a write about one of its shapes carries.
+    #[must_use]
+    pub fn lease_of(&self, benchmark_index: u32) -> RunLease {
+        let Self { id, token, attempt, adoption, .. } = *self;
+        RunLease { job: id, token, attempt, adoption, benchmark_index }
+    }
+
+    /// `<attempt>.<adoption>`: the name of what this holder of the attempt makes, and no other.
+    #[must_use]
+    pub fn holder(&self) -> String {
+        format!("{}.{}", self.attempt, self.adoption)
+    }
+}
+
+/// A shape that is not done yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PendingRun {
+    /// Index of the shape in task.yml.
+    pub benchmark_index: u32,
+    /// The shape.
+    pub shape: Shape,
+    /// The adoption in which its capture was started, where that is under way.
+    pub started_by: Option<i32>,
 }

@@ -1,11 +1,14 @@
 //! The reaper: takes jobs away from attempts that died, and replaces tickets that got lost. Whatever apalis loses, this
 //! repairs.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
-use super::jobs::{fail_open_runs, requeue_runs, write_verdict};
+use super::adopt::LOST_TOO_OFTEN;
+use super::jobs::{fail_open_runs, interval, requeue_runs, write_verdict};
 use super::{Queue, State, tickets};
-use crate::{Error, Result};
+use crate::Result;
 
 /// Key of the advisory lock that lets one worker at a time reap.
 const LOCK: i64 = 0x6e63_755f_7265_6170;
@@ -22,8 +25,8 @@ pub struct Reaped {
 }
 
 impl Queue {
-    /// One round; does nothing while another worker is at it.
-    pub async fn reap(&self) -> Result<Reaped> {
+    /// One round; does nothing while another worker is at it. An attempt whose lease ran out is left to adopters for `patience`.
+    pub async fn reap(&self, patience: Duration) -> Result<Reaped> {
         let mut tx = self.pool.begin().await?;
         let ours =
             sqlx::query_scalar!(r#"SELECT pg_try_advisory_xact_lock($1) AS "ours!""#, LOCK).fetch_one(&mut *tx).await?;
@@ -33,12 +36,16 @@ impl Queue {
         }
         // SKIP LOCKED: an attempt that is writing its result right now is not dead.
         let dead = sqlx::query!(
-            "UPDATE jobs SET faults = faults + 1, run_token = NULL, lease_until = NULL,
-                    last_fault = format('attempt %s on worker %s stopped renewing its lease', attempt, worker),
-                    state = CASE WHEN faults + 1 >= max_attempts THEN 'failed' ELSE 'queued' END,
-                    ended_at = CASE WHEN faults + 1 >= max_attempts THEN now() END
-             WHERE id IN (SELECT id FROM jobs WHERE state = 'running' AND lease_until < now() FOR UPDATE SKIP LOCKED)
-             RETURNING id, state, attempt, worker"
+            "UPDATE jobs SET run_token = NULL, lease_until = NULL,
+                    -- Nobody is at fault for an attempt that was handed over.
+                    faults = faults + CASE WHEN worker IS NULL THEN 0 ELSE 1 END,
+                    last_fault = CASE WHEN worker IS NULL THEN last_fault
+                        ELSE format('attempt %s lost its worker %s, and no other adopted it', attempt, worker) END,
+                    state = CASE WHEN worker IS NOT NULL AND faults + 1 >= max_attempts THEN 'failed' ELSE 'queued' END,
+                    ended_at = CASE WHEN worker IS NOT NULL AND faults + 1 >= max_attempts THEN now() END
+             WHERE id IN (SELECT id FROM jobs WHERE state = 'running' AND lease_until < now() - $1::interval FOR UPDATE SKIP LOCKED)
+             RETURNING id, state, attempt, worker",
+            interval(patience),
         )
         .fetch_all(&mut *tx)
         .await?;
@@ -53,7 +60,7 @@ impl Queue {
                 reaped.requeued += 1;
             }
         }
-        fail_open_runs(&mut tx, &failed, Error::LeaseLost.user_message()).await?;
+        fail_open_runs(&mut tx, &failed, LOST_TOO_OFTEN).await?;
         for job in &failed {
             write_verdict(&mut tx, *job).await?;
         }

@@ -15,10 +15,12 @@ use crate::ids::JobId;
 pub struct RunLease {
     /// The job.
     pub job: JobId,
-    /// The attempt's token.
+    /// The holder's token.
     pub token: Uuid,
     /// The attempt's number.
     pub attempt: i32,
+    /// How often the attempt was taken over.
+    pub adoption: i32,
     /// The shape.
     pub benchmark_index: u32,
 }
@@ -29,10 +31,12 @@ impl Queue {
         let mut tx = self.pool.begin().await?;
         lock_leased(&mut tx, run.job, run.token).await?;
         sqlx::query!(
-            "UPDATE runs SET state = 'running', attempt = $3, started_at = now() WHERE job_id = $1 AND benchmark_index = $2",
+            "UPDATE runs SET state = 'running', attempt = $3, adoption = $4, started_at = now()
+             WHERE job_id = $1 AND benchmark_index = $2",
             run.job.0,
             run.benchmark_index.cast_signed(),
             run.attempt,
+            run.adoption,
         )
         .execute(&mut *tx)
         .await?;
@@ -69,6 +73,8 @@ impl Queue {
         )
         .execute(&mut *tx)
         .await?;
+        // Whatever it lost workers for, it gets on.
+        sqlx::query!("UPDATE jobs SET losses = 0 WHERE id = $1 AND losses > 0", run.job.0).execute(&mut *tx).await?;
         tx.commit().await?;
         Ok(())
     }

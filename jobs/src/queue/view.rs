@@ -3,7 +3,7 @@
 use ncu_runner::protocol::KernelTime;
 use sqlx::types::Json;
 
-use super::model::{Artifact, JobView, RunView, StoredArtifact};
+use super::model::{Artifact, AttemptView, JobView, RunView, StoredArtifact};
 use super::{Queue, State};
 use crate::Result;
 use crate::capture::options::RequestOptions;
@@ -36,6 +36,13 @@ impl Queue {
                       output_tail, simulated, launches AS "launches: Json<Vec<KernelTime>>", coverage, clock_control,
                       started_at, ended_at, artifact_name, artifact_path, artifact_bytes, artifact_sha256, artifact_expired_at
                FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
+            id.0
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        let attempts = sqlx::query_as!(
+            AttemptView,
+            "SELECT attempt, adoption, started_at, ended_at, outcome FROM attempts WHERE job_id = $1 ORDER BY attempt, adoption",
             id.0
         )
         .fetch_all(&mut *tx)
@@ -81,6 +88,7 @@ impl Queue {
             started_at: job.started_at,
             ended_at: job.ended_at,
             runs,
+            attempts,
         }))
     }
 

@@ -1,7 +1,5 @@
 //! The `workers` table: who is alive, and what each does.
 
-use std::collections::HashSet;
-
 use uuid::Uuid;
 
 use super::Queue;
@@ -96,13 +94,5 @@ impl Queue {
     /// Identity of the service that this database belongs to.
     pub async fn instance(&self) -> Result<Uuid> {
         Ok(sqlx::query_scalar!("SELECT id FROM instance").fetch_one(&self.pool).await?)
-    }
-
-    /// The attempts that may still write: the job and token of every running one.
-    pub async fn live_attempts(&self) -> Result<HashSet<(JobId, Uuid)>> {
-        let rows = sqlx::query!(r#"SELECT id, run_token AS "token!" FROM jobs WHERE state = 'running'"#)
-            .fetch_all(&self.pool)
-            .await?;
-        Ok(rows.into_iter().map(|row| (JobId(row.id), row.token)).collect())
     }
 }

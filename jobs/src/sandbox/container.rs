@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bollard::errors::Error as EngineError;
-use bollard::models::{ContainerCreateBody, ContainerState};
+use bollard::models::{ContainerCreateBody, ContainerInspectResponse};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, KillContainerOptionsBuilder, LogsOptionsBuilder, WaitContainerOptionsBuilder,
 };
@@ -24,6 +24,15 @@ const LOG_TAIL_BYTES: usize = 16 << 10;
 const LOG_TAIL_LINES: &str = "200";
 /// How often the output folder is measured while a container runs.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
+
+/// What the engine was asked when a container would not die.
+const KILL: &str = "kill container";
+
+/// Whether an error says that a container did not die in time.
+#[must_use]
+pub fn could_not_kill(error: &Error) -> bool {
+    matches!(error, Error::EngineTimeout { action: KILL, .. })
+}
 
 /// How a container ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +53,7 @@ pub enum How {
     Cancelled,
 }
 
-/// The end of a container that had started. It is gone.
+/// The end of a container that had started. Nothing in it runs any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// How it came about.
@@ -69,21 +78,25 @@ impl Ended {
 pub(super) struct Container<'a> {
     engine: &'a Engine,
     id: String,
-    removed: bool,
 }
 
 impl<'a> Container<'a> {
     /// Makes it, without starting it.
     pub(super) async fn create(engine: &'a Engine, name: &str, body: ContainerCreateBody) -> Result<Self> {
         let created = match try_create(engine, name, body.clone()).await {
-            // The name holds our job and attempt: it is an earlier try of this one, whose answer was lost.
+            // The name is this holder's alone: it is an earlier try of its own, whose answer was lost.
             Err(error) if has_status(&error, 409) => {
                 engine.remove(name).await?;
                 try_create(engine, name, body).await
             }
             other => other,
         };
-        Ok(Self { engine, id: created?, removed: false })
+        Ok(Self { engine, id: created? })
+    }
+
+    /// One that is there already.
+    pub(super) fn existing(engine: &'a Engine, id: &str) -> Self {
+        Self { engine, id: id.to_owned() }
     }
 
     /// Starts it and sees it to its end, whoever brings that about.
@@ -98,39 +111,71 @@ impl<'a> Container<'a> {
             return Ok(Ended::before_it_started());
         }
         self.start().await?;
+        self.watch(output, output_limits, limit, limit, cancel).await
+    }
+
+    /// Sees one to its end that was started earlier, by whomever, or that has ended since.
+    pub(super) async fn rejoin(
+        &self,
+        output: &OutputDir,
+        output_limits: UsageLimits,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Ended> {
+        let state = self.inspect().await?.state.unwrap_or_default();
+        if state.running == Some(false) {
+            return self.end(ended_as(output, output_limits).await, limit).await;
+        }
+        let ran = Utc::now() - time("started_at", state.started_at.as_deref())?;
+        // A clock that was set back gives nobody more than the limit.
+        let left = limit.saturating_sub(ran.to_std().unwrap_or_default());
+        self.watch(output, output_limits, limit, left, cancel).await
+    }
+
+    /// Waits for the end, and brings it about where it must: `left` is what is left of `limit`.
+    async fn watch(
+        &self,
+        output: &OutputDir,
+        output_limits: UsageLimits,
+        limit: Duration,
+        left: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Ended> {
         let killed_as = tokio::select! {
             exit = self.exit() => {
                 exit?;
-                // It may have been quicker than the next look.
-                is_past(output, output_limits).await.then_some(How::OutputLimit)
+                ended_as(output, output_limits).await
             }
-            () = tokio::time::sleep(limit) => Some(How::TimedOut),
+            () = tokio::time::sleep(left) => Some(How::TimedOut),
             () = cancel.cancelled() => Some(How::Cancelled),
             () = goes_past(output, output_limits) => Some(How::OutputLimit),
         };
         if killed_as.is_some() {
             self.kill().await?;
         }
-        let state = self.inspect().await?;
+        self.end(killed_as, limit).await
+    }
+
+    /// Its end, as the engine has it and as this watcher or an earlier one brought it about.
+    async fn end(&self, how: Option<How>, limit: Duration) -> Result<Ended> {
+        let state = self.inspect().await?.state.unwrap_or_default();
         let started_at = time("started_at", state.started_at.as_deref())?;
+        // The engine notes a start only after it; a short program has ended by then.
+        let ended_at = time("finished_at", state.finished_at.as_deref())?.max(started_at);
+        let exited = How::Exited { code: state.exit_code.unwrap_or(-1), oom_killed: state.oom_killed.unwrap_or(false) };
+        // An earlier watcher may have killed it at its limit and died before it could tell.
+        let ran_out = (ended_at - started_at).to_std().is_ok_and(|ran| ran >= limit);
         Ok(Ended {
-            how: killed_as.unwrap_or(How::Exited {
-                code: state.exit_code.unwrap_or(-1),
-                oom_killed: state.oom_killed.unwrap_or(false),
-            }),
+            how: how.unwrap_or(if ran_out { How::TimedOut } else { exited }),
             started_at,
-            // The engine notes a start only after it; a short program has ended by then.
-            ended_at: time("finished_at", state.finished_at.as_deref())?.max(started_at),
+            ended_at,
             log_tail: self.log_tail().await?,
         })
     }
 
     /// Removes it, running or not.
-    pub(super) async fn remove(mut self) -> Result<()> {
-        let removed = self.engine.remove(&self.id).await;
-        // Whatever the answer, the caller has it now.
-        self.removed = true;
-        removed
+    pub(super) async fn remove(self) -> Result<()> {
+        self.engine.remove(&self.id).await
     }
 
     async fn start(&self) -> Result<()> {
@@ -156,22 +201,18 @@ impl<'a> Container<'a> {
     /// Kills it and waits for the end. A process that hangs in the driver cannot be killed: hence the deadlines.
     async fn kill(&self) -> Result<()> {
         let options = KillContainerOptionsBuilder::default().signal("SIGKILL").build();
-        match self.engine.call("kill container", self.engine.docker().kill_container(&self.id, Some(options))).await {
+        match self.engine.call(KILL, self.engine.docker().kill_container(&self.id, Some(options))).await {
             // It ended by itself in this moment.
             Err(error) if has_status(&error, 409) => {}
             other => other?,
         }
-        let action = "wait for the killed container";
         let patience = self.engine.patience();
-        tokio::time::timeout(patience, self.exit())
-            .await
-            .unwrap_or(Err(Error::EngineTimeout { action, deadline_secs: patience.as_secs() }))
+        let late = Error::EngineTimeout { action: KILL, deadline_secs: patience.as_secs() };
+        tokio::time::timeout(patience, self.exit()).await.unwrap_or(Err(late))
     }
 
-    async fn inspect(&self) -> Result<ContainerState> {
-        let found =
-            self.engine.call("inspect container", self.engine.docker().inspect_container(&self.id, None)).await?;
-        Ok(found.state.unwrap_or_default())
+    pub(super) async fn inspect(&self) -> Result<ContainerInspectResponse> {
+        self.engine.call("inspect container", self.engine.docker().inspect_container(&self.id, None)).await
     }
 
     /// The end of what it printed. It does not follow: a stream that stays open would hold us.
@@ -190,15 +231,6 @@ impl<'a> Container<'a> {
     }
 }
 
-impl Drop for Container<'_> {
-    fn drop(&mut self) {
-        if !self.removed {
-            // Nothing can be awaited here. The labels let the next look for leftovers find it.
-            tracing::warn!(container = %self.id, "a container was left to the next look for leftovers");
-        }
-    }
-}
-
 async fn try_create(engine: &Engine, name: &str, body: ContainerCreateBody) -> Result<String> {
     let options = CreateContainerOptionsBuilder::default().name(name).build();
     let created = engine.slow_call("create container", engine.docker().create_container(Some(options), body));
@@ -213,6 +245,11 @@ async fn goes_past(output: &OutputDir, limits: UsageLimits) {
             return;
         }
     }
+}
+
+/// What one that ended by itself ended as, if not by its exit: it may have been quicker than the next look.
+async fn ended_as(output: &OutputDir, limits: UsageLimits) -> Option<How> {
+    is_past(output, limits).await.then_some(How::OutputLimit)
 }
 
 /// A folder that the container closed to us counts as past. Another look that fails counts as none: the folder may change

@@ -20,6 +20,8 @@ pub(super) struct Deadlines {
 
 /// Those of real engines.
 pub(super) const DEADLINES: Deadlines = Deadlines { call: Duration::from_secs(20), container: Duration::from_mins(1) };
+/// Time between two looks at a container that is being removed.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The engine.
 #[derive(Debug, Clone)]
@@ -83,8 +85,24 @@ impl Engine {
         let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
         match self.slow_call("remove container", self.docker.remove_container(id, Some(options))).await {
             Err(error) if has_status(&error, 404) => Ok(()),
+            // Somebody else is at it, and answers for it; it is gone when that is done.
+            Err(error) if has_status(&error, 409) => self.removal(id).await,
             other => other,
         }
+    }
+
+    /// Waits until a container is gone that is being removed.
+    async fn removal(&self, id: &str) -> Result<()> {
+        let gone = async {
+            loop {
+                match self.docker.inspect_container(id, None).await {
+                    Err(error) if is_status(&error, 404) => return Ok(()),
+                    found => drop(found?),
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        self.slow_call("remove container", gone).await
     }
 }
 
@@ -102,8 +120,9 @@ async fn deadline<T>(
 
 /// Whether the engine answered with this HTTP status.
 pub(super) fn has_status(error: &Error, status: u16) -> bool {
-    matches!(
-        error,
-        Error::Engine { source: EngineError::DockerResponseServerError { status_code, .. }, .. } if *status_code == status
-    )
+    matches!(error, Error::Engine { source, .. } if is_status(source, status))
+}
+
+fn is_status(error: &EngineError, status: u16) -> bool {
+    matches!(error, EngineError::DockerResponseServerError { status_code, .. } if *status_code == status)
 }

@@ -20,22 +20,30 @@ mod spec;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bollard::models::{ContainerStateStatusEnum, ContainerSummaryStateEnum};
 use bollard::query_parameters::ListContainersOptionsBuilder;
+use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 pub use config::{ContainerLimits, ContainerUser, SandboxConfig};
-pub use container::{Ended, How};
+pub use container::{Ended, How, could_not_kill};
 pub use gpu::GpuAccess;
 pub use mounts::HostMount;
 pub use seccomp::Seccomp;
-pub use spec::{ContainerSpec, Inputs, Labels};
+pub use spec::{ContainerSpec, Inputs, Labels, Role};
 
 use crate::Result;
+use crate::collect::OutputDir;
 use container::Container;
-use engine::{DEADLINES, Deadlines, Engine};
+use engine::{DEADLINES, Deadlines, Engine, has_status};
+use spec::Marks;
 
 /// The label of an image that says its `ncu` is the stand-in.
 const SIMULATED_LABEL: &str = "ncu-service.simulated";
+
+/// What a container may outlive its limit by before anybody may end it: whoever watches it is the one to do that.
+const OVERDUE_AFTER: Duration = Duration::from_mins(1);
 
 /// A connection to the engine, and what every container gets.
 #[derive(Debug, Clone)]
@@ -45,7 +53,7 @@ pub struct Sandbox {
 }
 
 /// The image that containers are made from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Image {
     /// The engine's id of it, `sha256:…`.
     pub id: String,
@@ -66,13 +74,32 @@ pub struct EngineVersions {
     pub runc: Option<String>,
 }
 
-/// A container of this service that an earlier run left, or that another worker of it is running.
+/// A container of this service that an earlier run left, or that a worker of it is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
     /// The engine's id of it.
     pub container_id: String,
     /// Whose it is; `None` when its labels cannot be read, which no worker of this version makes.
     pub labels: Option<Labels>,
+    /// What it does.
+    pub role: Option<Role>,
+    /// Whether it was started at any time.
+    pub has_started: bool,
+}
+
+/// A container that is found where only one of ours should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The engine's id of it.
+    pub container_id: String,
+    /// Whose it is; `None` when it is none of any service of this kind.
+    pub labels: Option<Labels>,
+    /// Whether it is this service's, and not that of another one on the same host.
+    pub is_ours: bool,
+    /// Whether its program has ended. One that was made and not started may start yet.
+    pub has_ended: bool,
+    /// Whether it has run for longer than it may.
+    pub is_overdue: bool,
 }
 
 impl Sandbox {
@@ -121,13 +148,8 @@ impl Sandbox {
 
     /// Runs one container to its end: its own, its time limit, its output limit, or a cancel. Whichever it is, the
     /// container is gone when this returns `Ok`. After an error a container may be left; [`Self::leftovers`] finds it.
-    ///
-    /// `limit` counts from the start of the container's program.
-    pub async fn run(&self, spec: &ContainerSpec<'_>, limit: Duration, cancel: &CancellationToken) -> Result<Ended> {
-        let body = restrictions::container(&self.config, spec, self.engine.cpus());
-        let container = Container::create(&self.engine, &spec.container_name(), body).await?;
-        let ended = container.run_to_end(spec.output, self.config.limits.output(), limit, cancel).await;
-        // The output is read next: while its writer might live, no result may be returned.
+    pub async fn run(&self, spec: &ContainerSpec<'_>, cancel: &CancellationToken) -> Result<Ended> {
+        let (container, ended) = self.start(spec, cancel).await?;
         let removed = container.remove().await;
         match (ended, removed) {
             (Ok(ended), Ok(())) => Ok(ended),
@@ -139,27 +161,91 @@ impl Sandbox {
         }
     }
 
+    /// The same, and the container stays when it has ended, with what the engine knows of its end. Dropping the future leaves
+    /// it running.
+    pub async fn run_and_keep(&self, spec: &ContainerSpec<'_>, cancel: &CancellationToken) -> Result<Ended> {
+        self.start(spec, cancel).await?.1
+    }
+
+    async fn start(
+        &self,
+        spec: &ContainerSpec<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<(Container<'_>, Result<Ended>)> {
+        let body = restrictions::container(&self.config, spec, self.engine.cpus());
+        let container = Container::create(&self.engine, &spec.container_name(), body).await?;
+        let ended = container.run_to_end(spec.output, self.config.limits.output(), spec.limit, cancel).await;
+        Ok((container, ended))
+    }
+
+    /// Sees a container to its end that was started before, as if it had been started now: within the same limits, of which
+    /// time has passed. It stays.
+    pub async fn rejoin(
+        &self,
+        container_id: &str,
+        output: &OutputDir,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Ended> {
+        let container = Container::existing(&self.engine, container_id);
+        container.rejoin(output, self.config.limits.output(), limit, cancel).await
+    }
+
     /// Every container of this service (of this scope) on the engine, running ones included.
     pub async fn leftovers(&self) -> Result<Vec<Leftover>> {
-        let filters = HashMap::from([("label", vec![spec::scope_filter(&self.config.scope)])]);
+        self.list(Vec::new()).await
+    }
+
+    /// The same of one attempt, by the token of its claim.
+    pub async fn leftovers_of(&self, token: Uuid) -> Result<Vec<Leftover>> {
+        self.list(vec![spec::token_filter(token)]).await
+    }
+
+    async fn list(&self, mut labels: Vec<String>) -> Result<Vec<Leftover>> {
+        labels.push(spec::scope_filter(&self.config.scope));
+        let filters = HashMap::from([("label", labels)]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let found = self.engine.call("list containers", self.engine.docker().list_containers(Some(options))).await?;
         Ok(found
             .into_iter()
             .filter_map(|summary| {
-                let labels = Labels::from_map(&summary.labels.unwrap_or_default());
-                Some(Leftover { container_id: summary.id?, labels })
+                let marks = Marks::from_map(&summary.labels.unwrap_or_default());
+                Some(Leftover {
+                    container_id: summary.id?,
+                    labels: marks.labels,
+                    role: marks.role,
+                    has_started: summary.state != Some(ContainerSummaryStateEnum::CREATED),
+                })
             })
             .collect())
     }
 
-    /// Kills and removes a leftover. One that is gone already is no error.
-    pub async fn remove(&self, leftover: &Leftover) -> Result<()> {
-        self.engine.remove(&leftover.container_id).await
+    /// A container by its name; `None` when there is none.
+    pub async fn find(&self, name: &str) -> Result<Option<Found>> {
+        let found = match Container::existing(&self.engine, name).inspect().await {
+            Err(error) if has_status(&error, 404) => return Ok(None),
+            found => found?,
+        };
+        let marks = Marks::from_map(&found.config.and_then(|config| config.labels).unwrap_or_default());
+        let state = found.state.unwrap_or_default();
+        // One that is being removed may run until that is done.
+        let has_ended = matches!(state.status, Some(ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::DEAD));
+        let started_at = state.started_at.and_then(|time| time.parse::<DateTime<Utc>>().ok());
+        let ran = started_at.and_then(|started| (Utc::now() - started).to_std().ok());
+        let is_overdue =
+            state.running == Some(true) && ran.zip(marks.limit).is_some_and(|(ran, limit)| ran > limit + OVERDUE_AFTER);
+        Ok(Some(Found {
+            container_id: found.id.unwrap_or_else(|| name.to_owned()),
+            labels: marks.labels,
+            is_ours: marks.scope.as_deref() == Some(&self.config.scope),
+            has_ended,
+            is_overdue,
+        }))
     }
 
-    /// Kills and removes a container by the name that its [`ContainerSpec`] gave it. One that is gone already is no error.
-    pub async fn remove_by_name(&self, name: &str) -> Result<()> {
-        self.engine.remove(name).await
+    /// Kills and removes a container, by its id or by the name that its [`ContainerSpec`] gave it. One that is gone already is
+    /// no error.
+    pub async fn remove(&self, container: &str) -> Result<()> {
+        self.engine.remove(container).await
     }
 }

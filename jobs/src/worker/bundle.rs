@@ -33,15 +33,15 @@ pub(super) async fn store(
     let manifest = Manifest {
         schema: Manifest::SCHEMA,
         service: Manifest::SERVICE,
-        simulated: run.image.simulated,
+        simulated: run.origin.image.simulated,
         job_id: run.claim.id.to_string(),
         attempt: run.claim.attempt,
         leaderboard: &run.claim.leaderboard,
         problem_dir: &run.claim.problem_dir,
-        reference_kernels: run.revision,
+        reference_kernels: &run.origin.revision,
         benchmark_index: run.lease.benchmark_index,
         benchmark: run.shape,
-        problem_files: run.problem_files,
+        problem_files: &run.origin.problem_files,
         spec: &spec,
         submission: Submission {
             file_name: &run.claim.file_name,
@@ -49,9 +49,9 @@ pub(super) async fn store(
             sha256: hex::encode(Sha256::digest(run.claim.source.as_bytes())),
         },
         options: &run.claim.options,
-        clock_control: run.command().clock_control,
+        clock_control: run.origin.clock_control,
         warm_calls: captured.request.warm_calls,
-        image: Image { id: &run.image.id, digest: run.image.digest.as_deref() },
+        image: Image { id: &run.origin.image.id, digest: run.origin.image.digest.as_deref() },
         gpus: &gpus,
         measured_clocks: MeasuredClocks { sm: summary.sm_clock, memory: summary.memory_clock },
         ncu_version: outcome.ncu_version.as_deref(),
@@ -78,7 +78,7 @@ pub(super) async fn store(
         "evaluator": evaluator,
         "cases.txt": spec,
         "warm_calls": captured.request.warm_calls,
-        "simulated": run.image.simulated,
+        "simulated": run.origin.image.simulated,
     });
     let mut entries = vec![
         Entry::json("manifest.json", &manifest)?,
@@ -104,8 +104,8 @@ pub(super) async fn store(
         Ok(path)
     })
     .await?;
-    // The attempt stands in the object's name, so a stale worker overwrites nothing.
-    let object = format!("jobs/{}/{}/{name}", run.claim.id, run.claim.attempt);
+    // The attempt and its holder stand in the object's name, so a stale worker overwrites nothing.
+    let object = format!("jobs/{}/{}/{name}", run.claim.id, run.claim.holder());
     let stored = persist("storing an archive", || run.worker.store.put_file(&object, &archive)).await?;
     Ok((name, stored))
 }

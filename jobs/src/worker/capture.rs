@@ -1,13 +1,17 @@
 //! The capture's container: what it is told, how it runs, and what it left.
 
+use std::time::Duration;
+
 use ncu_runner::protocol::{self, CaptureRequest, Outcome, Request};
 
 use super::judge::Evidence;
 use super::shape::{RUNNER_GRACE, ShapeRun};
-use super::{blocking, tail, turn};
+use super::turn::{self, LeftBehind};
+use super::{Worker, blocking, tail};
 use crate::capture::command::CaptureCommand;
 use crate::collect::{CollectError, CollectedFile, OutputDir};
-use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels};
+use crate::queue::Claim;
+use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels, Leftover};
 use crate::{Error, Result};
 
 /// Largest outcome that is read, in bytes. The runner writes a few kilobytes, and 16 more where many kernels are hot.
@@ -17,7 +21,7 @@ const MAX_LAUNCHES_BYTES: u64 = 32 << 20;
 /// What the file of a cut stream may hold beyond the limit: the line that marks the cut.
 const CUT_MARK_BYTES: u64 = 4096;
 
-/// A capture whose container is gone.
+/// A capture whose container has ended.
 #[derive(Debug)]
 pub(super) struct Captured {
     pub request: CaptureRequest,
@@ -33,31 +37,77 @@ pub(super) struct Captured {
 }
 
 impl ShapeRun<'_> {
-    /// Runs the capture. `None` when it was stopped for the attempt's sake.
-    pub(super) async fn capture(&self) -> Result<Option<Captured>> {
+    /// Runs the capture, or waits for one that an earlier holder of the attempt started. `None` when it was stopped for the
+    /// attempt's sake.
+    pub(super) async fn capture(&self, adopted: Option<&Leftover>) -> Result<Option<Captured>> {
+        let was_over = match adopted {
+            Some(container) => {
+                let found = self.worker.sandbox.find(&container.container_id).await?;
+                found.is_some_and(|found| found.has_ended)
+            }
+            None => false,
+        };
+        let (request, output, ended) = match adopted {
+            Some(container) => self.rejoin_capture(container).await?,
+            None => self.run_capture().await?,
+        };
+        if ended.how == How::Cancelled {
+            return Ok(None);
+        }
+        let captured = self.collect(request, output, ended).await?;
+        if was_over && captured.outcome.is_none() && matches!(captured.ended.how, How::Exited { oom_killed: false, .. })
+        {
+            // Nobody saw why. It may have gone down with the host or the engine, and then the submission is not to blame.
+            return Err(Error::Capture("the capture ended without an outcome while no worker was there".to_owned()));
+        }
+        Ok(Some(captured))
+    }
+
+    async fn run_capture(&self) -> Result<(CaptureRequest, OutputDir, Ended)> {
         let request = self.capture_request();
         let (input, output) = {
             let (folder, user, source) =
                 (self.folder.clone(), self.worker.config.sandbox.user, self.claim.source.clone());
-            let request = Request::Capture(request.clone());
-            blocking(move || Ok((folder.capture_input(&request, &source)?, folder.capture_output(user)?))).await?
+            let (request, origin) = (Request::Capture(request.clone()), self.origin.clone());
+            blocking(move || {
+                folder.note_origin(&origin)?;
+                Ok((folder.capture_input(&request, &source)?, folder.capture_output(user)?))
+            })
+            .await?
         };
         let spec = ContainerSpec {
             labels: self.labels(),
             inputs: Inputs::Capture { input: &input, problems: self.worker.catalog.root() },
             output: &output,
             command: Vec::new(),
+            limit: container_limit(&request),
         };
+        let worker = self.worker;
+        let left_behind = LeftBehind::Ask(&worker.queue);
+        let ended = turn::run(&worker.gpus, &worker.sandbox, left_behind, &spec, self.stop).await?;
+        Ok((request, output, ended))
+    }
+
+    /// The request and its limits are what the container was started with, whatever this worker is told by now.
+    async fn rejoin_capture(&self, container: &Leftover) -> Result<(CaptureRequest, OutputDir, Ended)> {
+        let folder = self.folder.clone();
+        let (request, output) =
+            blocking(move || Ok((folder.capture_request()?, folder.reopen_capture_output()?))).await?;
+        let Request::Capture(request) = request else {
+            return Err(Error::Internal("a capture was told to export".to_owned()));
+        };
+        let (worker, limit) = (self.worker, container_limit(&request));
+        let id = &container.container_id;
+        let ended = turn::rejoin(&worker.gpus, &worker.sandbox, id, &output, limit, self.stop).await?;
+        Ok((request, output, ended))
+    }
+
+    async fn collect(&self, request: CaptureRequest, output: OutputDir, ended: Ended) -> Result<Captured> {
         let limits = &self.worker.config.limits;
-        let limit = limits.warmup + self.capture_limit() + RUNNER_GRACE;
-        let ended = turn::run(&self.worker.gpus, &self.worker.sandbox, &spec, limit, self.stop).await?;
-        if ended.how == How::Cancelled {
-            return Ok(None);
-        }
         let max_bytes = limits.max_stream_bytes + CUT_MARK_BYTES;
         blocking(move || {
             let log = |name| optional(output.read_small(name, max_bytes)).map(Option::unwrap_or_default);
-            Ok(Some(Captured {
+            Ok(Captured {
                 request,
                 ended,
                 outcome: outcome(&output)?,
@@ -66,7 +116,7 @@ impl ShapeRun<'_> {
                 popcorn_log: log(protocol::POPCORN_LOG_FILE)?,
                 launches: optional(output.open_file(protocol::LAUNCHES_FILE, MAX_LAUNCHES_BYTES))?,
                 output,
-            }))
+            })
         })
         .await
     }
@@ -76,15 +126,13 @@ impl ShapeRun<'_> {
             job: self.claim.id,
             benchmark: self.lease.benchmark_index,
             attempt: self.claim.attempt,
-            token: self.claim.token,
+            token: self.claim.claim_token,
+            adoption: self.claim.adoption,
         }
     }
 
-    /// The capture that the operator's and the request's options come to.
     pub(super) fn command(&self) -> CaptureCommand {
-        let config = &self.worker.config;
-        let program = config.sandbox.ncu_program();
-        CaptureCommand::new(program, &self.claim.problem_dir, &config.ncu, &self.claim.options)
+        command(self.worker, self.claim)
     }
 
     fn capture_request(&self) -> CaptureRequest {
@@ -104,6 +152,12 @@ impl ShapeRun<'_> {
     }
 }
 
+/// The capture that the operator's and the request's options come to.
+pub(super) fn command(worker: &Worker, claim: &Claim) -> CaptureCommand {
+    let program = worker.config.sandbox.ncu_program();
+    CaptureCommand::new(program, &claim.problem_dir, &worker.config.ncu, &claim.options)
+}
+
 impl Captured {
     /// What a verdict is made from.
     pub(super) fn evidence(&self, run: &ShapeRun<'_>) -> Evidence {
@@ -113,8 +167,8 @@ impl Captured {
         Evidence {
             how: self.ended.how,
             limits: run.worker.config.sandbox.limits,
-            overview_limit_secs: run.worker.config.limits.warmup.as_secs(),
-            capture_limit_secs: run.capture_limit().as_secs(),
+            overview_limit_secs: self.request.warmup_timeout_secs,
+            capture_limit_secs: self.request.capture_timeout_secs,
             outcome: self.outcome.clone(),
             output: text(output, errors),
             earlier_output: text(early_out, early_err),
@@ -136,6 +190,11 @@ impl Captured {
         let offset = stats.and_then(|stats| usize::try_from(stats.capture_offset?).ok()).unwrap_or(stream.len());
         stream.split_at(offset.min(stream.len()))
     }
+}
+
+/// How long the container may run in all: each step has its own limit, kept by the runner.
+fn container_limit(request: &CaptureRequest) -> Duration {
+    Duration::from_secs(request.warmup_timeout_secs + request.capture_timeout_secs) + RUNNER_GRACE
 }
 
 /// The runner's account of a container; `None` when there is none that can be read.

@@ -34,6 +34,8 @@ pub struct WorkerConfig {
     pub limits: ShapeLimits,
     /// How long a claim lasts without renewal.
     pub lease: Duration,
+    /// How long a job without a worker waits to be adopted.
+    pub adoption: Duration,
     /// How long things are kept.
     pub retention: RetentionConfig,
 }
@@ -83,6 +85,13 @@ impl WorkerConfig {
                 "30",
                 "how long a claim lasts without renewal, in seconds",
                 lease,
+            )?,
+            adoption: reader.or_default(
+                "NCU_SERVICE_ADOPTION_SECS",
+                "60",
+                "how long a job that lost its worker waits for a worker of the same host to take it over, in seconds after the \
+                 lease; then it starts anew, wherever",
+                config::seconds,
             )?,
             retention: RetentionConfig::read(reader)?,
         })

@@ -33,6 +33,11 @@ impl ShapeRun<'_> {
         let nothing = no_kernel(self.command().kernel_name.as_deref());
         blocking(move || {
             let report = folder.report()?;
+            let name = Path::new(protocol::REPORT_FILE).file_name().unwrap_or_default();
+            if report.join(name).is_file() {
+                // An earlier holder of the attempt took it.
+                return Ok(Ok(report));
+            }
             match output.move_file(protocol::REPORT_FILE, &report, max_bytes) {
                 Ok(()) => Ok(Ok(report)),
                 Err(CollectError::Io(source)) => Err(Error::Io { action: "collecting the report".to_owned(), source }),
@@ -67,8 +72,9 @@ impl ShapeRun<'_> {
             inputs: Inputs::Export { input: &input, report },
             output: &output,
             command: Vec::new(),
+            limit: limits.export * 2 + RUNNER_GRACE,
         };
-        let ended = self.worker.sandbox.run(&spec, limits.export * 2 + RUNNER_GRACE, self.stop).await?;
+        let ended = self.worker.sandbox.run(&spec, self.stop).await?;
         match ended.how {
             How::Cancelled => return Ok(None),
             How::TimedOut => return Ok(Some(Err("it took too long"))),

@@ -1,7 +1,5 @@
 //! Keeps the lease of one attempt, and ends the attempt when it cannot.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -25,45 +23,50 @@ pub enum Stop {
 /// A lease under renewal. Dropping it ends the renewal.
 #[derive(Debug)]
 pub struct LeaseKeeper {
-    stop: CancellationToken,
-    reason: Arc<AtomicU8>,
+    cancelled: CancellationToken,
+    lost: CancellationToken,
     task: JoinHandle<()>,
 }
-
-const LOST: u8 = 0;
-const CANCELLED: u8 = 1;
 
 impl LeaseKeeper {
     /// Keeps a lease that was granted at `claimed_at`.
     #[must_use]
     pub fn start(queue: Queue, job: JobId, token: Uuid, lease: Duration, claimed_at: Instant) -> Self {
-        let stop = CancellationToken::new();
-        let reason = Arc::new(AtomicU8::new(LOST));
+        let (cancelled, lost) = (CancellationToken::new(), CancellationToken::new());
         let task = tokio::spawn({
-            let (stop, reason) = (stop.clone(), Arc::clone(&reason));
+            let (cancelled, lost) = (cancelled.clone(), lost.clone());
             async move {
                 let ended_by = keep(&queue, job, token, lease, claimed_at).await;
                 tracing::warn!(%job, reason = ?ended_by, "the attempt must end");
-                reason.store(if ended_by == Stop::CancelRequested { CANCELLED } else { LOST }, Ordering::Release);
-                stop.cancel();
+                match ended_by {
+                    Stop::CancelRequested => cancelled.cancel(),
+                    Stop::LeaseLost => lost.cancel(),
+                }
             }
         });
-        Self { stop, reason, task }
+        Self { cancelled, lost, task }
     }
 
-    /// Fires when the attempt must end.
+    /// Fires when somebody cancelled the job: its container must end, and its lease is still ours.
     #[must_use]
-    pub fn stop(&self) -> &CancellationToken {
-        &self.stop
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancelled
+    }
+
+    /// Returns when the lease is not ours any more: nothing may be touched from then on, the container neither, since it may
+    /// have been adopted.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
     }
 
     /// Why the attempt must end; `None` while it need not.
     #[must_use]
     pub fn stopped(&self) -> Option<Stop> {
-        self.stop.is_cancelled().then(|| match self.reason.load(Ordering::Acquire) {
-            CANCELLED => Stop::CancelRequested,
-            _ => Stop::LeaseLost,
-        })
+        if self.lost.is_cancelled() {
+            Some(Stop::LeaseLost)
+        } else {
+            self.cancelled.is_cancelled().then_some(Stop::CancelRequested)
+        }
     }
 }
 

@@ -1,15 +1,17 @@
 //! The worker: takes one job at a time from the queue and profiles its shapes.
 //!
-//! A ticket wakes [`wakeup`], which claims the head of the queue and hands it to [`attempt`]; beside them, [`sweep`] clears
-//! away what died, and the heartbeat says that this worker lives. [`readiness`] keeps it from taking jobs that its host
+//! A ticket wakes [`wakeup`], which claims the head of the queue and hands it to [`attempt`], as [`adopt`] does with a job that
+//! lost its worker; beside them, [`sweep`] clears away what died, and the heartbeat says that this worker lives. [`readiness`] keeps it from taking jobs that its host
 //! could only fail.
 
+mod adopt;
 mod attempt;
 mod bundle;
 mod capture;
 mod complaint;
 mod config;
 mod export;
+mod hold;
 mod judge;
 mod lease;
 mod persist;
@@ -22,14 +24,17 @@ mod tail;
 pub(crate) mod turn;
 mod wakeup;
 
+pub use attempt::Leave;
 pub use config::{ShapeLimits, WorkerConfig};
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::artifacts::ArtifactStore;
 use crate::gpu::Gpus;
@@ -42,6 +47,8 @@ use readiness::{Readiness, Refusal};
 
 /// Time between two heartbeats in the `workers` table.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Time between two looks for attempts that lost their worker. While there is none, a look is a listing of a folder.
+const ADOPT: Duration = Duration::from_secs(1);
 /// Time between two rounds of the reaper. It bounds how long a job with a lost ticket waits.
 const REAP: Duration = Duration::from_secs(5);
 /// Time between two sweeps of containers and folders.
@@ -66,13 +73,19 @@ pub struct Worker {
     catalog: Arc<Catalog>,
     /// Folder for runs in progress of this service's jobs.
     instance_dir: PathBuf,
+    /// When to end.
+    leave: Leave,
+    /// One job at a time in this process, even when the wake-up loop was rebuilt around a running one.
+    seat: Arc<Semaphore>,
+    /// The attempts in progress.
+    attempts: TaskTracker,
     /// The job in progress.
     current: Mutex<Option<JobId>>,
 }
 
 impl Worker {
     /// Connects to everything a worker needs, waiting for a database and an engine that are not there yet.
-    pub async fn start(config: WorkerConfig) -> Result<Self> {
+    pub async fn start(config: WorkerConfig, leave: Leave) -> Result<Self> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = format!("{host}-{}", uuid::Uuid::new_v4().as_simple());
         let queue = Queue::connect_lazy(&config.database, "ncu-worker")?;
@@ -95,20 +108,32 @@ impl Worker {
             queue,
             store,
             sandbox,
+            leave,
+            seat: Arc::new(Semaphore::new(1)),
+            attempts: TaskTracker::new(),
             current: Mutex::new(None),
         })
     }
 
-    /// Works until `drain` fires; then ends the shape in progress, queues the rest of its job again, and returns.
-    pub async fn run(self, drain: CancellationToken) -> Result<()> {
+    /// Works until it is told to leave, and returns when no attempt is in progress any more.
+    pub async fn run(self) -> Result<()> {
         let worker = Arc::new(self);
+        let leave = worker.leave.after_this_shape.clone();
         // Before the first heartbeat, so that it tells the truth.
-        drain.run_until_cancelled(worker.readiness.refusal(&worker)).await;
+        leave.run_until_cancelled(worker.readiness.refusal(&worker)).await;
+        // Before anything is claimed or reaped, so that a restarted worker goes on with its job.
+        if let Some(Err(error)) = leave.run_until_cancelled(adopt::adopt(Arc::clone(&worker))).await {
+            tracing::warn!(%error, "the first look for attempts that lost their worker failed");
+        }
         let chores = CancellationToken::new();
         let tasks = [
             tokio::spawn(every(HEARTBEAT, chores.clone(), {
-                let (worker, drain) = (Arc::clone(&worker), drain.clone());
-                move || worker.clone().beat(drain.clone())
+                let worker = Arc::clone(&worker);
+                move || worker.clone().beat()
+            })),
+            tokio::spawn(every(ADOPT, chores.clone(), {
+                let worker = Arc::clone(&worker);
+                move || adopt::adopt(worker.clone())
             })),
             tokio::spawn(every(REAP, chores.clone(), {
                 let worker = Arc::clone(&worker);
@@ -127,7 +152,9 @@ impl Worker {
                 move || readiness::check(worker.clone())
             })),
         ];
-        wakeup::serve(Arc::clone(&worker), drain).await;
+        wakeup::serve(Arc::clone(&worker)).await;
+        worker.attempts.close();
+        worker.attempts.wait().await;
         chores.cancel();
         for task in tasks {
             // A chore that panicked has said so in the log.
@@ -140,10 +167,10 @@ impl Worker {
         Ok(())
     }
 
-    async fn beat(self: Arc<Self>, drain: CancellationToken) -> Result<()> {
+    async fn beat(self: Arc<Self>) -> Result<()> {
         let (job, refusal) = (self.current_job(), self.readiness.known_refusal(&self.gpus));
         let state = match (job, &refusal) {
-            _ if drain.is_cancelled() => WorkerState::Draining,
+            _ if self.leave.after_this_shape.is_cancelled() => WorkerState::Draining,
             (Some(_), _) => WorkerState::Busy,
             (None, Some(refusal)) => refusal.state(),
             (None, None) => WorkerState::Idle,
@@ -153,7 +180,7 @@ impl Worker {
     }
 
     async fn reap(self: Arc<Self>) -> Result<()> {
-        let reaped = self.queue.reap().await?;
+        let reaped = self.queue.reap(self.config.adoption).await?;
         if reaped != Reaped::default() {
             tracing::info!(
                 requeued = reaped.requeued,

@@ -14,7 +14,7 @@ pub(super) fn phases(run: &ShapeRun<'_>, ended: &Ended) -> Vec<Phase> {
     };
     let exported_at = chrono::Utc::now();
     vec![
-        Phase { name: "gpu_wait", seconds: seconds(run.began_at, ended.started_at) },
+        Phase { name: "gpu_wait", seconds: seconds(run.origin.began_at, ended.started_at) },
         Phase { name: "container", seconds: seconds(ended.started_at, ended.ended_at) },
         Phase { name: "export", seconds: seconds(ended.ended_at, exported_at) },
     ]

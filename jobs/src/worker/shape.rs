@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use ncu_runner::protocol::{self, KernelTime, Outcome, Overview};
 use tokio_util::sync::CancellationToken;
 
+use super::attempt::Attempt;
 use super::bundle;
-use super::capture::Captured;
+use super::capture::{Captured, command};
 use super::judge::Judgement;
-use super::stage::RunFolder;
-use super::{Worker, blocking, stage};
-use crate::problems::{FileDigest, Problem, Revision, Shape};
-use crate::queue::{Claim, ErrorKind, RunEnd, RunLease, State};
+use super::stage::{Origin, RunFolder};
+use super::{Worker, blocking};
+use crate::problems::{Problem, Revision, Shape};
+use crate::queue::{Claim, ErrorKind, PendingRun, RunEnd, RunLease, State};
 use crate::report::ReportSummary;
-use crate::sandbox::Image;
+use crate::sandbox::Leftover;
 use crate::{Error, Result};
 
 /// What the runner may take beyond the limits of its steps.
@@ -31,64 +32,53 @@ pub(super) struct ShapeRun<'a> {
     pub claim: &'a Claim,
     pub lease: RunLease,
     pub problem: &'a Problem,
-    /// The checkout's, from when the problem was read.
-    pub revision: &'a Revision,
     pub shape: &'a Shape,
-    pub image: Image,
-    /// The evaluator's files, as they are now.
-    pub problem_files: &'a [FileDigest],
-    pub began_at: DateTime<Utc>,
+    /// What it was begun with.
+    pub origin: Origin,
     pub folder: Arc<RunFolder>,
-    /// Fires when the attempt must end.
+    /// Fires when the container must end.
     pub stop: &'a CancellationToken,
 }
 
-/// Profiles one shape. `None` when `stop` ended it; an error is a fault of ours.
+/// Profiles one shape; where there is a `capture` of it already, by that. `None` when `stop` ended it; an error is a fault of
+/// ours. Container and folder stay.
 pub(super) async fn profile(
-    worker: &Worker,
-    claim: &Claim,
-    lease: RunLease,
+    attempt: &Attempt<'_>,
     problem: &Problem,
     revision: &Revision,
-    shape: &Shape,
+    pending: &PendingRun,
+    capture: Option<&Leftover>,
     stop: &CancellationToken,
 ) -> Result<Option<RunEnd>> {
-    let began_at = Utc::now();
-    let image = worker.sandbox.image().await?;
-    let (catalog, files) = (Arc::clone(&worker.catalog), problem.files.clone());
-    let problem_files =
-        blocking(move || catalog.digests(&files).map_err(Error::io("reading the problem's files"))).await?;
-    let problem_files = &problem_files[..];
-    let path = stage::attempt_folder(&worker.instance_dir, claim.token).join(lease.benchmark_index.to_string());
-    let folder = Arc::new(blocking(move || RunFolder::create(path)).await?);
-    let folder_of_run = Arc::clone(&folder);
-    let run = ShapeRun {
-        worker,
-        claim,
-        lease,
-        problem,
-        revision,
-        shape,
-        image,
-        problem_files,
-        began_at,
-        folder: folder_of_run,
-        stop,
+    let Attempt { worker, claim, .. } = *attempt;
+    let path = attempt.run_folder(pending.benchmark_index);
+    let (folder, origin) = if capture.is_some() {
+        let reopen = || {
+            let folder = RunFolder::reopen(path)?;
+            let origin = folder.origin()?;
+            Ok((folder, origin))
+        };
+        blocking(reopen).await?
+    } else {
+        let began_at = Utc::now();
+        let image = worker.sandbox.image().await?;
+        let clock_control = command(worker, claim).clock_control;
+        let (catalog, files, revision) = (Arc::clone(&worker.catalog), problem.files.clone(), revision.clone());
+        let begin = move || {
+            let problem_files = catalog.digests(&files).map_err(Error::io("reading the problem's files"))?;
+            let folder = RunFolder::create(path)?;
+            Ok((folder, Origin { began_at, image, revision, problem_files, clock_control }))
+        };
+        blocking(begin).await?
     };
-    let end = run.run().await;
-    drop(run);
-    // What a submission left may be hundreds of thousands of files.
-    blocking(move || {
-        drop(folder);
-        Ok(())
-    })
-    .await?;
-    end
+    let lease = claim.lease_of(pending.benchmark_index);
+    let folder = Arc::new(folder);
+    ShapeRun { worker, claim, lease, problem, shape: &pending.shape, origin, folder, stop }.run(capture).await
 }
 
 impl ShapeRun<'_> {
-    async fn run(&self) -> Result<Option<RunEnd>> {
-        let Some(captured) = self.capture().await? else { return Ok(None) };
+    async fn run(&self, capture: Option<&Leftover>) -> Result<Option<RunEnd>> {
+        let Some(captured) = self.capture(capture).await? else { return Ok(None) };
         let (exit_code, complaint) = match captured.judgement(self) {
             Judgement::Captured { exit_code, error } => (exit_code, error),
             Judgement::Ended { state, exit_code, error } => {
@@ -129,8 +119,8 @@ impl ShapeRun<'_> {
             exit_code: Some(exit_code),
             error: complaint,
             output_tail: None,
-            simulated: self.image.simulated,
-            clock_control: Some(self.command().clock_control),
+            simulated: self.origin.image.simulated,
+            clock_control: Some(self.origin.clock_control),
             launches,
             coverage,
             artifact: Some(artifact),
@@ -149,7 +139,7 @@ impl ShapeRun<'_> {
             exit_code,
             error: Some(error),
             output_tail: captured.output_tail(),
-            simulated: self.image.simulated,
+            simulated: self.origin.image.simulated,
             clock_control: None,
             launches: Vec::new(),
             coverage: None,
@@ -157,7 +147,7 @@ impl ShapeRun<'_> {
         }
     }
 
-    /// The container's time limit in all: each step has its own, kept by the runner.
+    /// The time limit of the capture's own step.
     pub(super) fn capture_limit(&self) -> Duration {
         self.worker.config.limits.capture.max(self.problem.benchmark_timeout)
     }

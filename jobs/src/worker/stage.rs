@@ -1,21 +1,46 @@
 //! The folder of one run: what goes into its containers and what comes out.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use ncu_runner::protocol::{self, Request};
-use uuid::Uuid;
+use chrono::{DateTime, Utc};
+use ncu_runner::protocol::{self, ClockControl, Request};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::collect::OutputDir;
-use crate::sandbox::ContainerUser;
+use crate::problems::{FileDigest, Revision};
+use crate::sandbox::{ContainerUser, Image};
 use crate::{Error, Result};
 
-/// Folders of one run, beneath `<jobs dir>/<instance>/<token>/`. Only we can enter them; a container sees its own mounts.
+const CAPTURE_INPUT: &str = "in";
+const CAPTURE_OUTPUT: &str = "out";
+const EXPORT_INPUT: &str = "export-in";
+const EXPORT_OUTPUT: &str = "export-out";
+const ORIGIN_FILE: &str = "origin.json";
+
+/// Folders of one run, beneath that of its attempt. Only we can enter them; a container sees its own mounts.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+}
+
+/// What a run was begun with. It is asked for once: a redeploy may change it while the capture goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// When.
+    pub began_at: DateTime<Utc>,
+    /// The image of its containers.
+    pub image: Image,
+    /// The checkout's revision.
+    pub revision: Revision,
+    /// The evaluator's files.
+    pub problem_files: Vec<FileDigest>,
+    /// What the profiler was told to do with the clocks.
+    pub clock_control: ClockControl,
 }
 
 impl RunFolder {
@@ -26,32 +51,70 @@ impl RunFolder {
         Ok(Self { path })
     }
 
+    /// The folder of a capture that an earlier holder of the attempt began. What it had made of the capture's output is removed
+    /// and made anew.
+    pub fn reopen(path: PathBuf) -> Result<Self> {
+        for name in [EXPORT_INPUT, EXPORT_OUTPUT] {
+            remove(&path.join(name))?;
+        }
+        let folder = Self { path };
+        match fs::remove_file(folder.archive()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("removing an unfinished archive")(error))
+            }
+            _ => Ok(folder),
+        }
+    }
+
+    /// Notes what the run was begun with.
+    pub fn note_origin(&self, origin: &Origin) -> Result<()> {
+        write_readable(&self.path, ORIGIN_FILE, &serde_json::to_vec_pretty(origin)?)
+    }
+
+    /// What the run was begun with.
+    pub fn origin(&self) -> Result<Origin> {
+        read(&self.path.join(ORIGIN_FILE))
+    }
+
+    /// What the capture was told.
+    pub fn capture_request(&self) -> Result<Request> {
+        read(&self.path.join(CAPTURE_INPUT).join(file_name(protocol::REQUEST_FILE)))
+    }
+
+    /// The folder that the capture was given to write.
+    pub fn reopen_capture_output(&self) -> Result<OutputDir> {
+        let path = self.path.join(CAPTURE_OUTPUT);
+        OutputDir::open(&path).map_err(Error::io(format!("opening the folder {}", path.display())))
+    }
+
     /// The input folder of a capture: the request and the submission.
     pub fn capture_input(&self, request: &Request, source: &str) -> Result<PathBuf> {
-        let input = self.input("in", request)?;
+        let input = self.input(CAPTURE_INPUT, request)?;
         write_readable(&input, protocol::SUBMISSION_FILE, source.as_bytes())?;
         Ok(input)
     }
 
     /// The input folder of an export: the request.
     pub fn export_input(&self, request: &Request) -> Result<PathBuf> {
-        self.input("export-in", request)
+        self.input(EXPORT_INPUT, request)
     }
 
     /// The folder that the capture may write.
     pub fn capture_output(&self, user: ContainerUser) -> Result<OutputDir> {
-        output(&self.path.join("out"), user)
+        output(&self.path.join(CAPTURE_OUTPUT), user)
     }
 
     /// The folder that the export may write.
     pub fn export_output(&self, user: ContainerUser) -> Result<OutputDir> {
-        output(&self.path.join("export-out"), user)
+        output(&self.path.join(EXPORT_OUTPUT), user)
     }
 
     /// A folder of ours for the collected report, which the export reads.
     pub fn report(&self) -> Result<PathBuf> {
         let report = self.path.join("report");
-        make_readable(&report)?;
+        if !report.is_dir() {
+            make_readable(&report)?;
+        }
         Ok(report)
     }
 
@@ -66,15 +129,6 @@ impl RunFolder {
         make_readable(&input)?;
         write_readable(&input, protocol::REQUEST_FILE, &serde_json::to_vec_pretty(request)?)?;
         Ok(input)
-    }
-}
-
-impl Drop for RunFolder {
-    fn drop(&mut self) {
-        if let Err(error) = remove(&self.path) {
-            // The sweep tries again; a full disk is the operator's to see.
-            tracing::warn!(%error, folder = %self.path.display(), "a run's folder could not be removed");
-        }
     }
 }
 
@@ -111,8 +165,7 @@ fn make(path: &Path, mode: u32) -> Result<()> {
 
 /// Writes a file under the name that it has in the container.
 fn write_readable(folder: &Path, container_path: &str, content: &[u8]) -> Result<()> {
-    let name = Path::new(container_path).file_name().unwrap_or_default();
-    let path = folder.join(name);
+    let path = folder.join(file_name(container_path));
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -122,18 +175,13 @@ fn write_readable(folder: &Path, container_path: &str, content: &[u8]) -> Result
     written.map_err(Error::io(format!("writing {}", path.display())))
 }
 
-/// The folder of one attempt. Its name is the attempt's token, so a sweep can tell the dead from the living.
-#[must_use]
-pub fn attempt_folder(instance_dir: &Path, token: Uuid) -> PathBuf {
-    instance_dir.join(token.as_simple().to_string())
+/// The name on this host of a file that the container has at that path.
+fn file_name(container_path: &str) -> &OsStr {
+    Path::new(container_path).file_name().unwrap_or_default()
 }
 
-/// Folders of attempts beneath the instance's folder.
-pub fn attempt_folders(instance_dir: &Path) -> Result<Vec<PathBuf>> {
-    let action = || format!("listing {}", instance_dir.display());
-    match fs::read_dir(instance_dir) {
-        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path()).map_err(Error::io(action()))).collect(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(Error::io(action())(error)),
-    }
+/// Reads JSON that this service wrote.
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let json = fs::read(path).map_err(Error::io(format!("reading {}", path.display())))?;
+    Ok(serde_json::from_slice(&json)?)
 }

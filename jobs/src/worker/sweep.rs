@@ -1,10 +1,9 @@
-//! Clears away what dead attempts left on this host: containers first, since one may hold the GPU, then folders.
+//! Clears away what dead attempts left on this host: containers first, since one may hold the GPU, then folders. An attempt
+//! that lost its worker is not dead yet: [`super::adopt`] takes it over.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
+use super::hold::FoundFolder;
 use super::{Worker, blocking, stage};
 use crate::Result;
 
@@ -14,28 +13,27 @@ pub async fn sweep(worker: Arc<Worker>) -> Result<()> {
     let containers = worker.sandbox.leftovers().await?;
     let folders = {
         let instance_dir = worker.instance_dir.clone();
-        blocking(move || stage::attempt_folders(&instance_dir)).await?
+        blocking(move || FoundFolder::list(&instance_dir)).await?
     };
     if containers.is_empty() && folders.is_empty() {
         return Ok(());
     }
-    let live = worker.queue.live_attempts().await?;
+    let live = worker.queue.live().await?;
     for container in containers {
-        if container.labels.is_some_and(|labels| live.contains(&(labels.job, labels.token))) {
+        let labels = container.labels;
+        if labels.is_some_and(|labels| live.has_container(labels.token, labels.benchmark, labels.adoption)) {
             continue;
         }
-        tracing::warn!(container = container.container_id, labels = ?container.labels, "removing a container of a dead attempt");
-        if let Err(error) = worker.sandbox.remove(&container).await {
+        tracing::warn!(container = container.container_id, ?labels, "removing a container of a dead attempt");
+        if let Err(error) = worker.sandbox.remove(&container.container_id).await {
             tracing::warn!(container = container.container_id, %error, "it could not be removed");
         }
     }
-    let tokens: HashSet<Uuid> = live.iter().map(|&(_, token)| token).collect();
     for folder in folders {
-        let token = folder.file_name().and_then(|name| Uuid::try_parse(name.to_str()?).ok());
-        if token.is_some_and(|token| tokens.contains(&token)) {
+        if folder.claim_token.is_some_and(|token| live.claim(token).is_some()) {
             continue;
         }
-        if let Err(error) = blocking(move || stage::remove(&folder)).await {
+        if let Err(error) = blocking(move || stage::remove(&folder.path)).await {
             tracing::warn!(%error, "a folder of a dead attempt could not be removed");
         }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use apalis::layers::WorkerBuilderExt;
 use apalis::prelude::{BackendExt, BoxDynError, Data, WorkerBuilder};
 use apalis_postgres::{Config, PostgresStorage};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -25,8 +24,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 struct Desk {
     worker: Arc<Worker>,
-    /// One job at a time in this process, even when the wake-up loop was rebuilt around a running one.
-    seat: Arc<Semaphore>,
     drain: CancellationToken,
 }
 
@@ -45,9 +42,10 @@ impl Desk {
     }
 }
 
-/// Serves tickets until `drain` fires and the job in progress is over.
-pub async fn serve(worker: Arc<Worker>, drain: CancellationToken) {
-    let desk = Desk { worker: Arc::clone(&worker), seat: Arc::new(Semaphore::new(1)), drain: drain.clone() };
+/// Serves tickets until the worker is told to leave. A job goes on without this.
+pub async fn serve(worker: Arc<Worker>) {
+    let drain = worker.leave.after_this_shape.clone();
+    let desk = Desk { worker: Arc::clone(&worker), drain: drain.clone() };
     let mut round = 0_u32;
     while !drain.is_cancelled() {
         // A name per round: apalis refuses one whose registration is still fresh.
@@ -72,14 +70,13 @@ pub async fn serve(worker: Arc<Worker>, drain: CancellationToken) {
         }
         drain.run_until_cancelled(sleep(PAUSE)).await;
     }
-    // A job goes on without its wake-up loop; its seat is free when it is over.
-    let _ = desk.seat.acquire().await;
 }
 
 /// Claims whatever is first in the queue: a ticket says that there is work, not which.
 async fn on_ticket(_: Ticket, desk: Data<Desk>) -> Result<(), BoxDynError> {
     let desk = (*desk).clone();
-    let Ok(seat) = Arc::clone(&desk.seat).acquire_owned().await else { return Ok(()) };
+    let taken = desk.drain.run_until_cancelled(Arc::clone(&desk.worker.seat).acquire_owned()).await;
+    let Some(Ok(seat)) = taken else { return Ok(()) };
     if !desk.may_claim().await {
         return Ok(());
     }
@@ -94,22 +91,23 @@ async fn on_ticket(_: Ticket, desk: Data<Desk>) -> Result<(), BoxDynError> {
         }
     };
     // In a task of its own: an outage of Postgres drops this handler's future, and the job must not go with it.
-    let job = tokio::spawn(async move {
-        let _busy = Busy::with(&desk.worker, claim.id);
-        Box::pin(attempt::run(&desk.worker, claim, claimed_at, &desk.drain)).await;
+    let worker = Arc::clone(&desk.worker);
+    let job = desk.worker.attempts.spawn(async move {
+        let _busy = Busy::with(&worker, claim.id);
+        Box::pin(attempt::run(&worker, claim, claimed_at, None, &worker.leave)).await;
         drop(seat);
     });
     if let Err(panic) = job.await {
-        tracing::error!(%panic, "an attempt panicked; the reaper will requeue its job");
+        tracing::error!(%panic, "an attempt panicked; its job will be adopted");
     }
     Ok(())
 }
 
 /// Says which job is in progress, until dropped, however its attempt ends.
-struct Busy<'a>(&'a Worker);
+pub(super) struct Busy<'a>(&'a Worker);
 
 impl<'a> Busy<'a> {
-    fn with(worker: &'a Worker, job: JobId) -> Self {
+    pub(super) fn with(worker: &'a Worker, job: JobId) -> Self {
         worker.set_current_job(Some(job));
         Self(worker)
     }

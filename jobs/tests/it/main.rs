@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail the test")]
 
+mod adoption;
 mod doctor;
 mod gpu;
+mod history;
 mod queue;
 mod readme;
 mod retention;

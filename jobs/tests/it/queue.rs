@@ -5,18 +5,12 @@ use std::time::Duration;
 
 use jobs::Error;
 use jobs::ids::Owner;
-use jobs::queue::{
-    Claim, ClockControl, ErrorKind, KernelTime, Queue, Renewal, RunEnd, RunLease, State, StoredArtifact,
-};
+use jobs::queue::{Claim, ClockControl, ErrorKind, KernelTime, Queue, Renewal, RunEnd, State, StoredArtifact};
 use sqlx::PgPool;
 
 use crate::support::{database, job};
 
 const LEASE: Duration = Duration::from_secs(30);
-
-fn lease_of(claim: &Claim, benchmark_index: u32) -> RunLease {
-    RunLease { job: claim.id, token: claim.token, attempt: claim.attempt, benchmark_index }
-}
 
 fn success(name: &str) -> RunEnd {
     let artifact = StoredArtifact { path: format!("jobs/{name}"), bytes: 7, sha256: [1; 32] };
@@ -119,7 +113,7 @@ async fn shapes_keep_the_order_of_their_keys_and_the_job_its_source() {
     queue.submit(&submitted).await.unwrap();
     let claimed = claim(&queue).await;
     assert_eq!(claimed.source, submitted.source);
-    assert_eq!(claimed.pending[1].1.spec(), "zeta: 1; alpha: 1");
+    assert_eq!(claimed.pending[1].shape.spec(), "zeta: 1; alpha: 1");
     assert_eq!(queue.view(submitted.id, None).await.unwrap().unwrap().runs[1].benchmark.spec(), "zeta: 1; alpha: 1");
 }
 
@@ -129,8 +123,8 @@ async fn a_job_belongs_to_the_id_that_submitted_it() {
     let mine = job("me", 1);
     queue.submit(&mine).await.unwrap();
     let claimed = claim(&queue).await;
-    queue.start_run(lease_of(&claimed, 0)).await.unwrap();
-    queue.finish_run(lease_of(&claimed, 0), &success("a.zip")).await.unwrap();
+    queue.start_run(claimed.lease_of(0)).await.unwrap();
+    queue.finish_run(claimed.lease_of(0), &success("a.zip")).await.unwrap();
     let (me, other) = (Owner::from_credential("me"), Owner::from_credential("other"));
     assert!(queue.view(mine.id, Some(me)).await.unwrap().is_some());
     assert!(queue.view(mine.id, Some(other)).await.unwrap().is_none());
@@ -145,8 +139,8 @@ async fn a_job_succeeds_when_every_shape_has_its_archive() {
     queue.submit(&job("a", 2)).await.unwrap();
     let claimed = claim(&queue).await;
     for (index, name) in [(0, "a.zip"), (1, "b.zip")] {
-        queue.start_run(lease_of(&claimed, index)).await.unwrap();
-        queue.finish_run(lease_of(&claimed, index), &success(name)).await.unwrap();
+        queue.start_run(claimed.lease_of(index)).await.unwrap();
+        queue.finish_run(claimed.lease_of(index), &success(name)).await.unwrap();
     }
     assert_eq!(queue.finish(claimed.id, claimed.token).await.unwrap(), State::Succeeded);
     let view = queue.view(claimed.id, None).await.unwrap().unwrap();
@@ -159,8 +153,8 @@ async fn a_failed_shape_fails_the_job_and_the_good_ones_stay() {
     queue.submit(&job("a", 2)).await.unwrap();
     let claimed = claim(&queue).await;
     for (index, end) in [(0, failure()), (1, success("b.zip"))] {
-        queue.start_run(lease_of(&claimed, index)).await.unwrap();
-        queue.finish_run(lease_of(&claimed, index), &end).await.unwrap();
+        queue.start_run(claimed.lease_of(index)).await.unwrap();
+        queue.finish_run(claimed.lease_of(index), &end).await.unwrap();
     }
     assert_eq!(queue.finish(claimed.id, claimed.token).await.unwrap(), State::Failed);
     let view = queue.view(claimed.id, None).await.unwrap().unwrap();
@@ -178,14 +172,14 @@ async fn a_released_job_keeps_its_place_and_the_shapes_that_are_done() {
     queue.submit(&first).await.unwrap();
     queue.submit(&second).await.unwrap();
     let claimed = claim(&queue).await;
-    queue.start_run(lease_of(&claimed, 0)).await.unwrap();
-    queue.finish_run(lease_of(&claimed, 0), &success("a.zip")).await.unwrap();
+    queue.start_run(claimed.lease_of(0)).await.unwrap();
+    queue.finish_run(claimed.lease_of(0), &success("a.zip")).await.unwrap();
     queue.release(claimed.id, claimed.token).await.unwrap();
 
     assert_eq!(tickets(&pool).await, 3, "a released job has a ticket of its own again");
     let again = claim(&queue).await;
     assert_eq!((again.id, again.attempt), (first.id, 2));
-    assert_eq!(again.pending.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [1]);
+    assert_eq!(again.pending.iter().map(|run| run.benchmark_index).collect::<Vec<_>>(), [1]);
     let faults: i32 =
         sqlx::query_scalar("SELECT faults FROM jobs WHERE id = $1").bind(first.id.0).fetch_one(&pool).await.unwrap();
     assert_eq!(faults, 0, "a redeploy is nobody's fault");
@@ -196,23 +190,23 @@ async fn every_write_of_an_attempt_that_lost_its_lease_is_refused() {
     let (queue, pool) = database().await;
     queue.submit(&job("a", 1)).await.unwrap();
     let stale = claim(&queue).await;
-    queue.start_run(lease_of(&stale, 0)).await.unwrap();
+    queue.start_run(stale.lease_of(0)).await.unwrap();
     expire_leases(&pool).await;
-    assert_eq!(queue.reap().await.unwrap().requeued, 1);
+    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().requeued, 1);
     let fresh = claim(&queue).await;
     assert_eq!((fresh.id, fresh.attempt), (stale.id, 2));
 
     let lost = |result: jobs::Result<()>| assert!(matches!(result, Err(Error::LeaseLost)), "{result:?}");
     lost(queue.renew(stale.id, stale.token, LEASE).await.map(drop));
-    lost(queue.start_run(lease_of(&stale, 0)).await);
-    lost(queue.finish_run(lease_of(&stale, 0), &success("stale.zip")).await);
+    lost(queue.start_run(stale.lease_of(0)).await);
+    lost(queue.finish_run(stale.lease_of(0), &success("stale.zip")).await);
     lost(queue.finish(stale.id, stale.token).await.map(drop));
     lost(queue.release(stale.id, stale.token).await);
     lost(queue.fault(stale.id, stale.token, "detail", "message", LEASE).await.map(drop));
     lost(queue.finish_cancelled(stale.id, stale.token).await);
 
-    queue.start_run(lease_of(&fresh, 0)).await.unwrap();
-    queue.finish_run(lease_of(&fresh, 0), &success("fresh.zip")).await.unwrap();
+    queue.start_run(fresh.lease_of(0)).await.unwrap();
+    queue.finish_run(fresh.lease_of(0), &success("fresh.zip")).await.unwrap();
     queue.finish(fresh.id, fresh.token).await.unwrap();
     let runs = queue.view(fresh.id, None).await.unwrap().unwrap().runs;
     assert_eq!(runs[0].artifact.as_ref().unwrap().name, "fresh.zip");
@@ -225,7 +219,7 @@ async fn a_lease_that_is_renewed_is_not_reaped() {
     let claimed = claim(&queue).await;
     expire_leases(&pool).await;
     assert_eq!(queue.renew(claimed.id, claimed.token, LEASE).await.unwrap(), Renewal::Renewed);
-    assert_eq!(queue.reap().await.unwrap().requeued, 0);
+    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().requeued, 0);
 }
 
 #[tokio::test]
@@ -235,7 +229,7 @@ async fn a_job_that_loses_every_attempt_ends_as_failed_and_says_so() {
     for _ in 0..3 {
         claim(&queue).await;
         expire_leases(&pool).await;
-        queue.reap().await.unwrap();
+        queue.reap(Duration::ZERO).await.unwrap();
     }
     assert!(queue.claim("worker", LEASE).await.unwrap().is_none());
     let (state, kind): (String, String) =
@@ -266,8 +260,8 @@ async fn lost_tickets_are_replaced_and_extra_ones_are_not_added() {
         queue.submit(&job("a", 1)).await.unwrap();
     }
     sqlx::query("DELETE FROM apalis.jobs").execute(&pool).await.unwrap();
-    assert_eq!(queue.reap().await.unwrap().tickets, 3);
-    assert_eq!(queue.reap().await.unwrap().tickets, 0);
+    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().tickets, 3);
+    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().tickets, 0);
 }
 
 #[tokio::test]
@@ -275,8 +269,8 @@ async fn a_ticket_that_a_dead_worker_has_locked_is_replaced() {
     let (queue, pool) = database().await;
     queue.submit(&job("a", 1)).await.unwrap();
     sqlx::query("UPDATE apalis.jobs SET status = 'Queued', lock_at = now()").execute(&pool).await.unwrap();
-    assert_eq!(queue.reap().await.unwrap().tickets, 1);
-    assert_eq!(queue.reap().await.unwrap().tickets, 0);
+    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().tickets, 1);
+    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().tickets, 0);
 }
 
 #[tokio::test]
@@ -288,7 +282,7 @@ async fn old_tickets_are_pruned() {
                WHERE id = (SELECT id FROM apalis.jobs LIMIT 1)";
     sqlx::query(old).execute(&pool).await.unwrap();
     claim(&queue).await;
-    queue.reap().await.unwrap();
+    queue.reap(Duration::ZERO).await.unwrap();
     let left: i64 = sqlx::query_scalar("SELECT count(*) FROM apalis.jobs").fetch_one(&pool).await.unwrap();
     assert_eq!(left, 1);
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jobs::artifacts::ArtifactStore;
 use jobs::ids::JobId;
-use jobs::queue::{Queue, RunEnd, RunLease, State, StoredArtifact};
+use jobs::queue::{Queue, RunEnd, State, StoredArtifact};
 use jobs::retention::{Pruned, RetentionConfig, prune};
 use sqlx::PgPool;
 
@@ -39,7 +39,7 @@ impl Bench {
         let claim = self.queue.claim("a worker", Duration::from_mins(1)).await.unwrap().unwrap();
         let path = self.put(&format!("jobs/{}/1/a.zip", claim.id)).await;
         let stored = self.store.put_file(&path, &self.folder.path().join("zip")).await.unwrap();
-        let run = RunLease { job: claim.id, token: claim.token, attempt: claim.attempt, benchmark_index: 0 };
+        let run = claim.lease_of(0);
         self.queue.start_run(run).await.unwrap();
         self.queue.finish_run(run, &with_archive(stored)).await.unwrap();
         self.queue.finish(claim.id, claim.token).await.unwrap();

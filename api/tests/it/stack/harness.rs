@@ -121,9 +121,18 @@ impl Stack {
 
     /// A worker with settings of its own.
     pub fn worker(&self, settings: &[(&str, &str)]) -> Child {
+        self.spawn_worker(&["run"], settings)
+    }
+
+    /// A worker that ends its shape before it stops.
+    pub fn draining_worker(&self) -> Child {
+        self.spawn_worker(&["run", "--drain"], &[])
+    }
+
+    fn spawn_worker(&self, arguments: &[&str], settings: &[(&str, &str)]) -> Child {
         let mut command = self.program("ncu-worker");
         command
-            .arg("run")
+            .args(arguments)
             .env("NCU_SERVICE_JOBS_DIR", self.folder.path().join("jobs"))
             .env("NCU_SERVICE_WORKER_IMAGE", image())
             .env("NCU_SERVICE_CONTAINER_MEMORY", "512m")
@@ -282,6 +291,75 @@ impl Stack {
     }
 }
 
+/// A job's container that runs a capture, as the engine has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capture {
+    pub id: String,
+    pub started_at: String,
+}
+
+impl Stack {
+    /// Waits for the job's capture to run.
+    pub async fn capture_runs(&self, job: &str) -> Capture {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let [capture] = &captures(job, &["--filter", "status=running"]).await[..] {
+                return capture.clone();
+            }
+            assert!(Instant::now() < deadline, "no capture runs");
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until none of the job's captures runs.
+    pub async fn capture_ends(&self, job: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !captures(job, &["--filter", "status=running"]).await.is_empty() {
+            assert!(Instant::now() < deadline, "the capture does not end");
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until a query answers true.
+    pub async fn holds(&self, query: &'static str) {
+        let (deadline, pool) = (Instant::now() + PATIENCE, self.pool().await);
+        while !sqlx::query_scalar::<_, bool>(query).fetch_one(&pool).await.unwrap() {
+            assert!(Instant::now() < deadline, "{query}");
+            sleep(POLL).await;
+        }
+    }
+
+    /// A number of the only job there is.
+    pub async fn number(&self, column: &str) -> i32 {
+        let query = sqlx::AssertSqlSafe(format!("SELECT {column} FROM jobs"));
+        sqlx::query_scalar(query).fetch_one(&self.pool().await).await.unwrap()
+    }
+}
+
+/// The captures of a job that the engine has, running or not, as far as the filter lets them through.
+pub async fn captures(job: &str, filter: &[&str]) -> Vec<Capture> {
+    let label = format!("label=ncu-service.job={job}");
+    let list = ["ps", "-aq", "--no-trunc", "--filter", &label, "--filter", "label=ncu-service.role=capture"];
+    let mut captures = Vec::new();
+    for id in docker(&[&list[..], filter].concat()).await.lines() {
+        // It may go while it is looked at.
+        let inspect = ["container", "inspect", "--format", "{{.State.StartedAt}}", id];
+        let output = Command::new("docker").args(inspect).output().await.unwrap();
+        if output.status.success() {
+            let started_at = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+            captures.push(Capture { id: id.to_owned(), started_at });
+        }
+    }
+    captures
+}
+
+/// What docker prints.
+pub async fn docker(arguments: &[&str]) -> String {
+    let output = Command::new("docker").args(arguments).output().await.unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Starts a container that only sleeps, as a dead worker could have left it.
 pub async fn abandon_container(name: &str) {
     let image = image();
@@ -298,10 +376,7 @@ pub async fn has_container(name: &str) -> bool {
 
 /// The engine's ids of a job's containers.
 pub async fn containers(job: &str) -> String {
-    let filter = format!("label=ncu-service.job={job}");
-    let output = Command::new("docker").args(["ps", "-aq", "--filter", &filter]).output().await.unwrap();
-    assert!(output.status.success());
-    String::from_utf8(output.stdout).unwrap()
+    docker(&["ps", "-aq", "--filter", &format!("label=ncu-service.job={job}")]).await
 }
 
 pub async fn signal(child: &Child, name: &str) {

@@ -12,8 +12,9 @@ impl Bench {
             inputs: Inputs::Export { input: &input, report: &report },
             output: &self.output,
             command: command.iter().map(|&word| word.to_owned()).collect(),
+            limit: LONG,
         };
-        self.sandbox.run(&spec, LONG, &CancellationToken::new()).await.unwrap()
+        self.sandbox.run(&spec, &CancellationToken::new()).await.unwrap()
     }
 }
 

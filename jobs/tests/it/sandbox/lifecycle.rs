@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{Bench, LONG, config};
-use jobs::sandbox::{ContainerSpec, How, Inputs, Sandbox};
+use jobs::collect::OutputDir;
+use jobs::sandbox::{ContainerSpec, Ended, How, Inputs, Role, Sandbox};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -24,19 +25,46 @@ impl Bench {
 
     /// Leaves a running container behind, as a worker that dies does.
     async fn abandon(&self) {
+        self.abandon_program(&STUBBORN, LONG).await;
+    }
+
+    /// The same with a program that writes a line to `/in/started`.
+    async fn abandon_program(&self, command: &[&str], limit: Duration) {
         let mut started = self.start_signal();
         let (input, problems) = (self.path("in"), self.path("problems"));
         let spec = ContainerSpec {
             labels: self.labels,
             inputs: Inputs::Capture { input: &input, problems: &problems },
             output: &self.output,
-            command: STUBBORN.map(str::to_owned).to_vec(),
+            command: command.iter().map(|&word| word.to_owned()).collect(),
+            limit,
         };
         let cancel = CancellationToken::new();
         tokio::select! {
-            ended = self.sandbox.run(&spec, LONG, &cancel) => panic!("{ended:?}"),
+            biased;
             read = started.read_u8() => drop(read.unwrap()),
+            ended = self.sandbox.run_and_keep(&spec, &cancel) => panic!("{ended:?}"),
         }
+    }
+
+    /// Takes up the one container that is left, as an adopter does.
+    async fn rejoin(&self, limit: Duration) -> Ended {
+        let mut leftover = self.sandbox.leftovers().await.unwrap().remove(0);
+        // The engine notes a start a moment after the program has begun.
+        while !leftover.has_started {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            leftover = self.sandbox.leftovers().await.unwrap().remove(0);
+        }
+        let output = OutputDir::open(self.output.path()).unwrap();
+        let cancel = CancellationToken::new();
+        let ended = self.sandbox.rejoin(&leftover.container_id, &output, limit, &cancel).await.unwrap();
+        assert_eq!(
+            self.sandbox.leftovers().await.unwrap(),
+            [leftover.clone()],
+            "it stays until its result is recorded"
+        );
+        self.sandbox.remove(&leftover.container_id).await.unwrap();
+        ended
     }
 }
 
@@ -161,9 +189,82 @@ async fn a_container_whose_worker_went_away_is_found_by_its_labels_and_removed()
     let stranger = Sandbox::connect(config(&[])).await.unwrap();
     assert_eq!(stranger.leftovers().await.unwrap(), [], "another service sees it");
 
-    it.sandbox.remove(&leftovers[0]).await.unwrap();
+    it.sandbox.remove(&leftovers[0].container_id).await.unwrap();
     assert_eq!(it.sandbox.leftovers().await.unwrap(), []);
-    it.sandbox.remove(&leftovers[0]).await.expect("a second removal finds nothing to do");
+    it.sandbox.remove(&leftovers[0].container_id).await.expect("a second removal finds nothing to do");
+}
+
+#[tokio::test]
+async fn a_container_is_listed_by_its_attempt_and_found_by_its_name() {
+    let it = Bench::new().await;
+    it.abandon().await;
+    let leftover = it.sandbox.leftovers_of(it.labels.token).await.unwrap().remove(0);
+    assert_eq!((leftover.labels, leftover.role), (Some(it.labels), Some(Role::Capture)));
+    assert_eq!(it.sandbox.leftovers_of(uuid::Uuid::new_v4()).await.unwrap(), []);
+
+    let name = format!("ncu-{}-3-1.0-capture", it.labels.job);
+    let found = it.sandbox.find(&name).await.unwrap().unwrap();
+    assert_eq!((found.labels, found.is_ours, found.has_ended, found.is_overdue), (Some(it.labels), true, false, false));
+    let stranger = Sandbox::connect(config(&[])).await.unwrap();
+    assert!(!stranger.find(&name).await.unwrap().unwrap().is_ours);
+
+    it.sandbox.remove(&name).await.unwrap();
+    assert_eq!(it.sandbox.find(&name).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_container_that_is_taken_up_again_is_waited_for_and_tells_the_same() {
+    let it = Bench::new().await;
+    it.abandon_program(&["sh", "-c", "echo > /in/started; sleep 2; echo the end; exit 7"], LONG).await;
+    let ended = it.rejoin(LONG).await;
+    assert_eq!((ended.how, &*ended.log_tail), (How::Exited { code: 7, oom_killed: false }, "the end\n"));
+}
+
+#[tokio::test]
+async fn a_container_that_ended_while_nobody_watched_tells_its_exit_whenever_it_is_asked() {
+    let it = Bench::new().await;
+    it.abandon_program(&["sh", "-c", "echo > /in/started; exit 7"], LONG).await;
+    while !it.sandbox.find(&format!("ncu-{}-3-1.0-capture", it.labels.job)).await.unwrap().unwrap().has_ended {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Longer ago than it was given: it took less.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(it.rejoin(Duration::from_secs(3)).await.how, How::Exited { code: 7, oom_killed: false });
+}
+
+#[tokio::test]
+async fn the_limit_of_a_container_counts_from_its_start_whoever_watches() {
+    let it = Bench::new().await;
+    it.abandon().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let limit = Duration::from_secs(4);
+    let ended = it.rejoin(limit).await;
+    assert_eq!(ended.how, How::TimedOut);
+    assert!((ended.ended_at - ended.started_at).to_std().unwrap() >= limit);
+}
+
+#[tokio::test]
+async fn a_container_that_was_killed_at_its_limit_is_not_taken_for_one_that_ended_by_itself() {
+    let it = Bench::new().await;
+    it.abandon().await;
+    let limit = Duration::from_secs(1);
+    tokio::time::sleep(limit).await;
+    // An earlier watcher's last act.
+    let leftover = it.sandbox.leftovers().await.unwrap().remove(0);
+    let engine = bollard::Docker::connect_with_defaults().unwrap();
+    engine.kill_container(&leftover.container_id, None).await.unwrap();
+    assert_eq!(it.rejoin(limit).await.how, How::TimedOut);
+}
+
+#[tokio::test]
+async fn several_who_remove_the_same_container_all_find_it_gone() {
+    let it = Bench::new().await;
+    it.abandon().await;
+    let id = it.sandbox.leftovers().await.unwrap().remove(0).container_id;
+    for removed in futures_util::future::join_all((0..8).map(|_| it.sandbox.remove(&id))).await {
+        removed.unwrap();
+        assert_eq!(it.sandbox.find(&id).await.unwrap(), None);
+    }
 }
 
 #[tokio::test]
@@ -180,7 +281,7 @@ async fn the_engine_keeps_little_of_a_log_and_restarts_nothing() {
     let leftover = it.sandbox.leftovers().await.unwrap().remove(0);
     let engine = bollard::Docker::connect_with_defaults().unwrap().negotiate_version().await.unwrap();
     let host_config = engine.inspect_container(&leftover.container_id, None).await.unwrap().host_config.unwrap();
-    it.sandbox.remove(&leftover).await.unwrap();
+    it.sandbox.remove(&leftover.container_id).await.unwrap();
 
     let log = host_config.log_config.unwrap();
     let options = log.config.unwrap();

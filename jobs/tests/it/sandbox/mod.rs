@@ -49,7 +49,7 @@ impl Bench {
         let sandbox = Sandbox::connect(config(settings)).await.unwrap();
         let user = sandbox.config().user;
         let output = OutputDir::create(&folder.path().join("out"), (user.uid, user.gid)).unwrap();
-        let labels = Labels { job: JobId::random(), benchmark: 3, attempt: 1, token: Uuid::new_v4() };
+        let labels = Labels { job: JobId::random(), benchmark: 3, attempt: 1, token: Uuid::new_v4(), adoption: 0 };
         Self { sandbox, folder, output, labels }
     }
 
@@ -65,8 +65,9 @@ impl Bench {
             inputs: Inputs::Capture { input: &input, problems: &problems },
             output: &self.output,
             command: command.iter().map(|&word| word.to_owned()).collect(),
+            limit,
         };
-        let ended = self.sandbox.run(&spec, limit, cancel).await;
+        let ended = self.sandbox.run(&spec, cancel).await;
         assert_eq!(self.sandbox.leftovers().await.unwrap(), [], "a container is left");
         ended
     }

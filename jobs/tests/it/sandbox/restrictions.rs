@@ -104,8 +104,9 @@ async fn an_export_reads_its_report_and_cannot_write_it() {
         inputs: Inputs::Export { input: &input, report: &report },
         output: &it.output,
         command: ["python3", "-c", TAMPER, "/report"].map(str::to_owned).to_vec(),
+        limit: LONG,
     };
-    let ended = it.sandbox.run(&spec, LONG, &CancellationToken::new()).await.unwrap();
+    let ended = it.sandbox.run(&spec, &CancellationToken::new()).await.unwrap();
     assert_eq!(ended.log_tail, "Read-only file system\n".repeat(7));
 }
 
