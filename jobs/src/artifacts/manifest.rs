@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use ncu_runner::protocol::{Choice, ClockControl, LandlockState, Overview, Step, StreamStats};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::capture::options::RequestOptions;
 use crate::gpu::GpuIdentity;
@@ -70,7 +70,7 @@ pub struct Manifest<'a> {
     /// What each phase took that is not a step in the container, in order.
     pub phases: &'a [Phase],
     /// How much the container was allowed.
-    pub limits: Limits,
+    pub limits: &'a Limits,
     /// Which of these limits, and of those on what is kept, were met.
     pub limits_hit: &'a [&'static str],
     /// Launches in the report.
@@ -124,7 +124,7 @@ pub struct Phase {
 }
 
 /// Limits of a capture's container.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Memory, its `/tmp` and `/dev/shm` included.
     pub memory_bytes: u64,

@@ -61,7 +61,7 @@ pub(super) async fn store(
         streams: &outcome.streams,
         container: ContainerTimes { started_at: captured.ended.started_at, ended_at: captured.ended.ended_at },
         phases: &phases,
-        limits: provenance::limits(run),
+        limits: &run.origin.limits,
         limits_hit: &limits_hit,
         captured_launches: summary.launches,
         capture: outcome.choice.as_ref(),

@@ -146,7 +146,7 @@ impl ShapeRun<'_> {
             warm_calls: ncu.warm_calls,
             landlock: limits.landlock,
             warmup_timeout_secs: limits.warmup.as_secs(),
-            capture_timeout_secs: self.capture_limit().as_secs(),
+            capture_timeout_secs: limits.capture_of(self.problem).as_secs(),
             max_stream_bytes: limits.max_stream_bytes,
         }
     }

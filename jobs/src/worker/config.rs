@@ -8,6 +8,7 @@ use url::Url;
 use crate::capture::options::OperatorOptions;
 use crate::config::{self, ConfigError, DatabaseConfig, Reader};
 use crate::gpu::GpuConfig;
+use crate::problems::Problem;
 use crate::retention::RetentionConfig;
 use crate::sandbox::SandboxConfig;
 
@@ -99,6 +100,12 @@ impl WorkerConfig {
 }
 
 impl ShapeLimits {
+    /// The time limit of a problem's capture.
+    #[must_use]
+    pub fn capture_of(&self, problem: &Problem) -> Duration {
+        self.capture.max(problem.benchmark_timeout)
+    }
+
     fn read(reader: &mut Reader) -> Result<Self, ConfigError> {
         Ok(Self {
             landlock: reader.or_default(

@@ -61,6 +61,8 @@ const WRONG_ANSWER: i32 = 112;
 const BAD_SPEC: i32 = 113;
 /// Exit code of the runner for trouble of its own.
 const RUNNER_TROUBLE: i64 = 70;
+/// Exit code of a container whose process 1 got a SIGKILL.
+const KILLED: i64 = 137;
 
 /// What `ncu` prints when the host is not set up for it, and what the operator does about it.
 const HOST_TROUBLE: [(&str, &str); 4] = [
@@ -92,6 +94,10 @@ pub fn judge(evidence: &Evidence) -> Judgement {
         return match code {
             _ if oom_killed => memory_limit(evidence, None),
             RUNNER_TROUBLE => Judgement::Fault("the runner left no outcome".to_owned()),
+            // Nothing in a container can kill its process 1.
+            KILLED => {
+                Judgement::Fault("the container was killed from outside, as by a restart of its engine".to_owned())
+            }
             code => failed(
                 ErrorKind::Submission,
                 i32::try_from(code).ok(),
@@ -449,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_container_ended_from_inside_never_succeeds() {
-        let (state, kind, _) = ended(judged_after(How::Exited { code: 137, oom_killed: false }, None, ""));
+        let (state, kind, _) = ended(judged_after(How::Exited { code: 1, oom_killed: false }, None, ""));
         assert_eq!((state, kind), (State::Failed, ErrorKind::Submission));
     }
 
@@ -482,7 +488,10 @@ mod tests {
         }
         let troubled = Outcome { error: Some("cannot copy eval.py".to_owned()), ..Outcome::default() };
         assert!(matches!(judged(Some(&troubled), ""), Judgement::Fault(_)));
-        assert!(matches!(judged_after(How::Exited { code: 70, oom_killed: false }, None, ""), Judgement::Fault(_)));
+        for code in [70, 137] {
+            let ended = How::Exited { code, oom_killed: false };
+            assert!(matches!(judged_after(ended, None, ""), Judgement::Fault(_)), "{code}");
+        }
         let spec = "==ERROR== The application returned an error code (113).";
         assert_eq!(ended(judged(Some(&outcome(step(1))), spec)).1, ErrorKind::ServiceFault);
     }

@@ -2,8 +2,10 @@
 
 use ncu_runner::protocol::{self, Outcome};
 
+use super::WorkerConfig;
 use super::shape::ShapeRun;
 use crate::artifacts::manifest::{Limits, Phase};
+use crate::problems::Problem;
 use crate::sandbox::Ended;
 
 /// What a run took outside of the steps in its container.
@@ -20,9 +22,9 @@ pub(super) fn phases(run: &ShapeRun<'_>, ended: &Ended) -> Vec<Phase> {
     ]
 }
 
-/// What the container was allowed.
-pub(super) fn limits(run: &ShapeRun<'_>) -> Limits {
-    let (worker, container) = (run.worker.config.limits, run.worker.config.sandbox.limits);
+/// What a capture's container is allowed.
+pub(super) fn limits(config: &WorkerConfig, problem: &Problem) -> Limits {
+    let (worker, container) = (config.limits, config.sandbox.limits);
     Limits {
         memory_bytes: container.memory_bytes,
         cpus: container.cpus,
@@ -32,7 +34,7 @@ pub(super) fn limits(run: &ShapeRun<'_>) -> Limits {
         output_bytes: container.output_bytes,
         stream_bytes: worker.max_stream_bytes,
         overview_seconds: worker.warmup.as_secs(),
-        capture_seconds: run.capture_limit().as_secs(),
+        capture_seconds: worker.capture_of(problem).as_secs(),
     }
 }
 

@@ -8,11 +8,10 @@ use ncu_runner::protocol::{self, KernelTime, Outcome, Overview};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Attempt;
-use super::bundle;
 use super::capture::{Captured, command};
 use super::judge::Judgement;
 use super::stage::{Origin, RunFolder};
-use super::{Worker, blocking};
+use super::{Worker, blocking, bundle, provenance};
 use crate::problems::{Problem, Revision, Shape};
 use crate::queue::{Claim, ErrorKind, PendingRun, RunEnd, RunLease, State};
 use crate::report::ReportSummary;
@@ -63,11 +62,12 @@ pub(super) async fn profile(
         let began_at = Utc::now();
         let image = worker.sandbox.image().await?;
         let clock_control = command(worker, claim).clock_control;
+        let limits = provenance::limits(&worker.config, problem);
         let (catalog, files, revision) = (Arc::clone(&worker.catalog), problem.files.clone(), revision.clone());
         let begin = move || {
             let problem_files = catalog.digests(&files).map_err(Error::io("reading the problem's files"))?;
             let folder = RunFolder::create(path)?;
-            Ok((folder, Origin { began_at, image, revision, problem_files, clock_control }))
+            Ok((folder, Origin { began_at, image, revision, problem_files, clock_control, limits }))
         };
         blocking(begin).await?
     };
@@ -145,11 +145,6 @@ impl ShapeRun<'_> {
             coverage: None,
             artifact: None,
         }
-    }
-
-    /// The time limit of the capture's own step.
-    pub(super) fn capture_limit(&self) -> Duration {
-        self.worker.config.limits.capture.max(self.problem.benchmark_timeout)
     }
 }
 

@@ -11,6 +11,7 @@ use ncu_runner::protocol::{self, ClockControl, Request};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::artifacts::manifest::Limits;
 use crate::collect::OutputDir;
 use crate::problems::{FileDigest, Revision};
 use crate::sandbox::{ContainerUser, Image};
@@ -41,6 +42,8 @@ pub struct Origin {
     pub problem_files: Vec<FileDigest>,
     /// What the profiler was told to do with the clocks.
     pub clock_control: ClockControl,
+    /// What its container was allowed.
+    pub limits: Limits,
 }
 
 impl RunFolder {
