@@ -10,6 +10,6 @@ COMMENT ON COLUMN runs.artifact_deleted_at IS 'When the archive was removed from
 
 -- What retention looks for.
 CREATE INDEX runs_artifacts_held ON runs (ended_at) WHERE artifact_name IS NOT NULL AND artifact_expired_at IS NULL;
-CREATE INDEX runs_artifacts_to_delete ON runs (artifact_expired_at)
+CREATE INDEX runs_artifacts_to_delete ON runs (job_id, benchmark_index)
     WHERE artifact_expired_at IS NOT NULL AND artifact_deleted_at IS NULL;
 CREATE INDEX jobs_by_end ON jobs (ended_at) WHERE ended_at IS NOT NULL;

@@ -27,7 +27,7 @@ BEGIN
             WHEN NEW.error_kind = 'cancelled' THEN 'cancelled'
             WHEN OLD.worker IS NULL THEN 'handed_over'
             WHEN NEW.state = 'running' THEN 'lost'
-            WHEN NEW.faults > OLD.faults OR NEW.error_kind = 'service_fault' THEN 'fault'
+            WHEN NEW.faults > OLD.faults THEN 'fault'
             WHEN NEW.state = 'queued' THEN 'released'
             ELSE 'ended'
         END;

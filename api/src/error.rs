@@ -118,6 +118,16 @@ impl ApiError {
         }
     }
 
+    /// Whether the database is away, and no more than that.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::DatabaseSilent => true,
+            Self::DatabaseAway(error) => error.is_database_away(),
+            _ => false,
+        }
+    }
+
     /// What only the operator may read.
     fn operator_text(&self) -> String {
         match self {

@@ -14,8 +14,8 @@ use jobs::queue::{Artifact, JobView, Queue};
 use crate::error::ApiError;
 use crate::retry::patiently;
 
-/// Jobs that are remembered: the ones asked for last. Each takes some ten kilobytes.
-const MAX_JOBS: usize = 4096;
+/// Jobs that are remembered: the ones asked for last. Each takes some ten kilobytes, a hundred where many shapes failed.
+const MAX_JOBS: usize = 1024;
 /// How long a poll waits for the database where an older state is at hand.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -48,12 +48,16 @@ impl LastKnown {
         id: JobId,
         owner: Owner,
     ) -> Result<Option<Seen>, ApiError> {
-        let known = self.get(id, owner);
+        let (known, asked_at) = (self.get(id, owner), Utc::now());
         let patience = if known.is_some() { patience.min(PATIENCE) } else { patience };
         match patiently(patience, || queue.view(id, Some(owner))).await {
             Ok(Some(job)) => {
-                let seen = Seen { job: Arc::new(job), at: Utc::now() };
-                self.entries().insert((id, owner), seen.clone());
+                let seen = Seen { job: Arc::new(job), at: asked_at };
+                let mut entries = self.entries();
+                // Of two polls at once the later one may answer first.
+                if entries.get(&(id, owner)).is_none_or(|known| known.at <= asked_at) {
+                    entries.insert((id, owner), seen.clone());
+                }
                 Ok(Some(seen))
             }
             Ok(None) => {
@@ -61,7 +65,7 @@ impl LastKnown {
                 Ok(None)
             }
             Err(fault) => {
-                let seen = known.ok_or(fault)?;
+                let seen = known.filter(|_| fault.is_outage()).ok_or(fault)?;
                 tracing::warn!(job = %id, observed_at = %seen.at, "the database is away: the last known state is told");
                 Ok(Some(seen))
             }
@@ -79,7 +83,8 @@ impl LastKnown {
     ) -> Result<Option<Artifact>, ApiError> {
         let known = self.get(id, owner).and_then(|seen| artifact(&seen.job, name));
         let patience = if known.is_some() { patience.min(PATIENCE) } else { patience };
-        patiently(patience, || queue.artifact(id, &owner, name)).await.or_else(|fault| known.map(Some).ok_or(fault))
+        let asked = patiently(patience, || queue.artifact(id, &owner, name)).await;
+        asked.or_else(|fault| known.filter(|_| fault.is_outage()).map(Some).ok_or(fault))
     }
 
     fn get(&self, id: JobId, owner: Owner) -> Option<Seen> {

@@ -24,6 +24,9 @@ pub enum Renewal {
     CancelRequested,
 }
 
+/// Longest text of a fault that is kept.
+const MAX_FAULT_CHARS: usize = 4000;
+
 impl Queue {
     /// Queues a job, with its shapes, source and ticket, in one transaction. Returns its position, from 1.
     pub async fn submit(&self, job: &NewJob) -> Result<i64> {
@@ -74,7 +77,7 @@ impl Queue {
         let Some(id) = sqlx::query_scalar!(
             "UPDATE jobs SET state = 'running', run_token = $1, claim_token = $1, lease_until = now() + $2, worker = $3,
                     attempt = attempt + 1, adoption = 0, started_at = coalesce(started_at, now())
-             WHERE id = (SELECT id FROM jobs WHERE state = 'queued' AND not_before <= now()
+             WHERE id = (SELECT id FROM jobs WHERE state = 'queued' AND not_before <= now() AND NOT cancel_requested
                          ORDER BY priority DESC, seq LIMIT 1 FOR UPDATE SKIP LOCKED)
              RETURNING id",
             token,
@@ -127,6 +130,8 @@ impl Queue {
     /// Records a fault of ours. The job waits for `delay` and is tried again, or fails when this was its last attempt.
     /// Returns its new state.
     pub async fn fault(&self, id: JobId, token: Uuid, detail: &str, message: &str, delay: Duration) -> Result<State> {
+        // It may quote what a container printed: Postgres takes no NUL, and a fault that cannot be recorded never ends.
+        let detail: String = detail.chars().filter(|&c| c != '\0').take(MAX_FAULT_CHARS).collect();
         let mut tx = self.pool.begin().await?;
         let state = sqlx::query_scalar!(
             "UPDATE jobs SET faults = faults + 1, last_fault = $3, run_token = NULL, lease_until = NULL, worker = NULL,

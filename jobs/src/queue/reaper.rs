@@ -6,9 +6,10 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::adopt::LOST_TOO_OFTEN;
-use super::jobs::{fail_open_runs, interval, requeue_runs, write_verdict};
+use super::jobs::{end_cancelled, fail_open_runs, interval, requeue_runs, write_verdict};
 use super::{Queue, State, tickets};
 use crate::Result;
+use crate::ids::JobId;
 
 /// Key of the advisory lock that lets one worker at a time reap.
 const LOCK: i64 = 0x6e63_755f_7265_6170;
@@ -25,8 +26,9 @@ pub struct Reaped {
 }
 
 impl Queue {
-    /// One round; does nothing while another worker is at it. An attempt whose lease ran out is left to adopters for `patience`.
-    pub async fn reap(&self, patience: Duration) -> Result<Reaped> {
+    /// One round; does nothing while another worker is at it. An attempt whose lease ran out is left to adopters for `patience`;
+    /// without one no attempt is taken from anybody.
+    pub async fn reap(&self, patience: Option<Duration>) -> Result<Reaped> {
         let mut tx = self.pool.begin().await?;
         let ours =
             sqlx::query_scalar!(r#"SELECT pg_try_advisory_xact_lock($1) AS "ours!""#, LOCK).fetch_one(&mut *tx).await?;
@@ -45,7 +47,7 @@ impl Queue {
                     ended_at = CASE WHEN worker IS NOT NULL AND faults + 1 >= max_attempts THEN now() END
              WHERE id IN (SELECT id FROM jobs WHERE state = 'running' AND lease_until < now() - $1::interval FOR UPDATE SKIP LOCKED)
              RETURNING id, state, attempt, worker",
-            interval(patience),
+            patience.map(interval),
         )
         .fetch_all(&mut *tx)
         .await?;
@@ -65,6 +67,16 @@ impl Queue {
             write_verdict(&mut tx, *job).await?;
         }
         reaped.failed = failed.len();
+
+        // Cancelled while it ran, and then its worker was lost or let it go.
+        let cancelled = sqlx::query_scalar!(
+            "SELECT id FROM jobs WHERE state = 'queued' AND cancel_requested FOR UPDATE SKIP LOCKED"
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        for job in cancelled {
+            end_cancelled(&mut tx, JobId(job)).await?;
+        }
 
         let due = sqlx::query_scalar!(
             r#"SELECT count(*) AS "count!" FROM jobs WHERE state = 'queued' AND not_before <= now()"#

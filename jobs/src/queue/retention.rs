@@ -84,12 +84,16 @@ impl Queue {
         Ok(expired.execute(&self.pool).await?.rows_affected())
     }
 
-    /// Some archives that have expired and are still stored, the longest expired first.
-    pub async fn expired_artifacts(&self) -> Result<Vec<ExpiredArtifact>> {
+    /// Some archives that have expired and are still stored, in the order of their jobs and shapes, after the one that is given.
+    pub async fn expired_artifacts(&self, after: Option<(JobId, u32)>) -> Result<Vec<ExpiredArtifact>> {
+        let (job, index) = after.map_or((None, -1), |(job, index)| (Some(job.0), index.cast_signed()));
         let rows = sqlx::query!(
             r#"SELECT job_id, benchmark_index, artifact_path AS "path!" FROM runs
                WHERE artifact_expired_at IS NOT NULL AND artifact_deleted_at IS NULL
-               ORDER BY artifact_expired_at LIMIT $1"#,
+                 AND ($1::uuid IS NULL OR (job_id, benchmark_index) > ($1, $2))
+               ORDER BY job_id, benchmark_index LIMIT $3"#,
+            job,
+            index,
             BATCH
         )
         .fetch_all(&self.pool)

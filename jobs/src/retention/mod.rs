@@ -49,16 +49,24 @@ async fn round(queue: &Queue, store: &ArtifactStore, config: &RetentionConfig) -
             + queue.expire_artifacts_beyond(config.artifacts_bytes, config.promise).await?,
         ..Pruned::default()
     };
+    // One that cannot be deleted holds up no other; its job stays known, and the next round tries again.
+    let mut failed = None;
+    let mut after = None;
     loop {
-        let expired = queue.expired_artifacts().await?;
-        if expired.is_empty() {
-            break;
-        }
+        let expired = queue.expired_artifacts(after).await?;
+        let Some(last) = expired.last() else { break };
+        after = Some((last.job, last.benchmark_index));
         for artifact in expired {
-            // A store that fails ends the round: the jobs whose archives it keeps must stay known.
-            store.delete(&artifact.path).await?;
-            queue.artifact_deleted(&artifact).await?;
-            pruned.deleted += 1;
+            match store.delete(&artifact.path).await {
+                Ok(()) => {
+                    queue.artifact_deleted(&artifact).await?;
+                    pruned.deleted += 1;
+                }
+                Err(error) => {
+                    tracing::warn!(path = artifact.path, %error, "an expired archive could not be deleted");
+                    failed.get_or_insert(error);
+                }
+            }
         }
     }
     pruned.orphans = orphans(queue, store).await?;
@@ -70,7 +78,7 @@ async fn round(queue: &Queue, store: &ArtifactStore, config: &RetentionConfig) -
         }
     }
     pruned.workers = queue.delete_workers_older_than(config.jobs).await?;
-    Ok(pruned)
+    failed.map_or(Ok(pruned), Err)
 }
 
 /// Deletes what attempts stored whose result was refused.

@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::{Engine, has_status};
-use crate::collect::{CollectError, OutputDir, UsageLimits};
+use crate::collect::{CollectError, Exceeded, OutputDir, UsageLimits};
 use crate::{Error, Result};
 
 /// How much of a container's own output is kept, in bytes. It is the runner's; the submission's goes to files.
@@ -46,9 +46,11 @@ pub enum How {
     },
     /// It was killed at its time limit.
     TimedOut,
-    /// Its output went past a limit, in bytes, in files or in depth of folders, hides from being measured, or left too
-    /// little space on the disk. It was killed if it still ran.
+    /// Its output went past a limit, in bytes, in files or in depth of folders, or hides from being measured. It was killed
+    /// if it still ran.
     OutputLimit,
+    /// The disk of its output folder had too little space left, whoever took it. It was killed if it still ran.
+    DiskFull,
     /// It was killed because the job was cancelled or the worker stops.
     Cancelled,
 }
@@ -124,7 +126,7 @@ impl<'a> Container<'a> {
     ) -> Result<Ended> {
         let state = self.inspect().await?.state.unwrap_or_default();
         if state.running == Some(false) {
-            return self.end(ended_as(output, output_limits).await, limit).await;
+            return self.end(past(output, output_limits).await, limit).await;
         }
         let ran = Utc::now() - time("started_at", state.started_at.as_deref())?;
         // A clock that was set back gives nobody more than the limit.
@@ -144,11 +146,11 @@ impl<'a> Container<'a> {
         let killed_as = tokio::select! {
             exit = self.exit() => {
                 exit?;
-                ended_as(output, output_limits).await
+                past(output, output_limits).await
             }
             () = tokio::time::sleep(left) => Some(How::TimedOut),
             () = cancel.cancelled() => Some(How::Cancelled),
-            () = goes_past(output, output_limits) => Some(How::OutputLimit),
+            how = goes_past(output, output_limits) => Some(how),
         };
         if killed_as.is_some() {
             self.kill().await?;
@@ -238,29 +240,26 @@ async fn try_create(engine: &Engine, name: &str, body: ContainerCreateBody) -> R
 }
 
 /// Returns when the output folder is past a limit, and else never.
-async fn goes_past(output: &OutputDir, limits: UsageLimits) {
+async fn goes_past(output: &OutputDir, limits: UsageLimits) -> How {
     loop {
         tokio::time::sleep(MEASURE_EVERY).await;
-        if is_past(output, limits).await {
-            return;
+        if let Some(how) = past(output, limits).await {
+            return how;
         }
     }
 }
 
-/// What one that ended by itself ended as, if not by its exit: it may have been quicker than the next look.
-async fn ended_as(output: &OutputDir, limits: UsageLimits) -> Option<How> {
-    is_past(output, limits).await.then_some(How::OutputLimit)
-}
-
-/// A folder that the container closed to us counts as past. Another look that fails counts as none: the folder may change
-/// under it, and the next look is near.
-async fn is_past(output: &OutputDir, limits: UsageLimits) -> bool {
+/// The limit that it is past. A folder that the container closed to us counts as past. Another look that fails counts as none:
+/// the folder may change under it, and the next look is near.
+async fn past(output: &OutputDir, limits: UsageLimits) -> Option<How> {
     let folder = output.clone();
     let measured = tokio::task::spawn_blocking(move || folder.usage(limits)).await;
-    match measured {
-        Ok(Ok(usage)) => usage.exceeded.is_some(),
-        Ok(Err(error)) => matches!(error, CollectError::Unreadable),
-        Err(_) => false,
+    match measured.ok()? {
+        Ok(usage) => usage.exceeded.map(|limit| match limit {
+            Exceeded::Space => How::DiskFull,
+            Exceeded::Entries | Exceeded::Depth | Exceeded::Bytes => How::OutputLimit,
+        }),
+        Err(error) => matches!(error, CollectError::Unreadable).then_some(How::OutputLimit),
     }
 }
 

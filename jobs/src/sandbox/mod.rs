@@ -230,16 +230,19 @@ impl Sandbox {
         let state = found.state.unwrap_or_default();
         // One that is being removed may run until that is done.
         let has_ended = matches!(state.status, Some(ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::DEAD));
-        let started_at = state.started_at.and_then(|time| time.parse::<DateTime<Utc>>().ok());
-        let ran = started_at.and_then(|started| (Utc::now() - started).to_std().ok());
-        let is_overdue =
+        let age = |time: Option<String>| (Utc::now() - time?.parse::<DateTime<Utc>>().ok()?).to_std().ok();
+        let (ran, created) = (age(state.started_at), age(found.created));
+        let outlives_limit =
             state.running == Some(true) && ran.zip(marks.limit).is_some_and(|(ran, limit)| ran > limit + OVERDUE_AFTER);
+        // Whoever made it is gone.
+        let is_never_started = state.status == Some(ContainerStateStatusEnum::CREATED)
+            && created.is_none_or(|age| age > OVERDUE_AFTER * 2);
         Ok(Some(Found {
             container_id: found.id.unwrap_or_else(|| name.to_owned()),
             labels: marks.labels,
             is_ours: marks.scope.as_deref() == Some(&self.config.scope),
             has_ended,
-            is_overdue,
+            is_overdue: outlives_limit || is_never_started,
         }))
     }
 

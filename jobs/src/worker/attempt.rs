@@ -175,7 +175,7 @@ impl<'a> Attempt<'a> {
             }
             let capture = self.captures.iter().find(|container| holds_capture(container, pending));
             if capture.is_none() && after_this_shape.is_cancelled() {
-                return Ok(End::Drained);
+                return fault.map_or(Ok(End::Drained), Err);
             }
             let benchmark_index = pending.benchmark_index;
             let run = self.claim.lease_of(benchmark_index);

@@ -79,6 +79,7 @@ impl ShapeRun<'_> {
             How::Cancelled => return Ok(None),
             How::TimedOut => return Ok(Some(Err("it took too long"))),
             How::OutputLimit => return Ok(Some(Err("it is too large"))),
+            How::DiskFull => return Err(Error::Capture("the disk of the jobs folder is nearly full".to_owned())),
             How::Exited { .. } => {}
         }
         let log_tail = ended.log_tail;

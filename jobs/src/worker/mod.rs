@@ -28,11 +28,11 @@ pub use attempt::Leave;
 pub use config::{ShapeLimits, WorkerConfig};
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -51,10 +51,12 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const ADOPT: Duration = Duration::from_secs(1);
 /// Time between two rounds of the reaper. It bounds how long a job with a lost ticket waits.
 const REAP: Duration = Duration::from_secs(5);
+/// A longer silence of the database counts as an outage to the reaper.
+const CONTACT_BREAK: Duration = Duration::from_secs(3 * REAP.as_secs());
 /// Time between two sweeps of containers and folders.
 const SWEEP: Duration = Duration::from_secs(30);
 /// Time between two rounds of retention.
-const PRUNE: Duration = Duration::from_mins(10);
+const PRUNE: Duration = Duration::from_hours(1);
 /// Pause before the engine is asked again at start.
 const ENGINE_AGAIN: Duration = Duration::from_secs(5);
 
@@ -81,6 +83,8 @@ pub struct Worker {
     attempts: TaskTracker,
     /// The job in progress.
     current: Mutex<Option<JobId>>,
+    /// Since when the database has answered the reaper, and when it did so last.
+    contact: Mutex<Option<(Instant, Instant)>>,
 }
 
 impl Worker {
@@ -112,6 +116,7 @@ impl Worker {
             seat: Arc::new(Semaphore::new(1)),
             attempts: TaskTracker::new(),
             current: Mutex::new(None),
+            contact: Mutex::new(None),
         })
     }
 
@@ -180,7 +185,12 @@ impl Worker {
     }
 
     async fn reap(self: Arc<Self>) -> Result<()> {
-        let reaped = self.queue.reap(self.config.adoption).await?;
+        // Whoever gets the first connection after an outage must not take from the others what they are about to adopt.
+        let asked = self.queue.now().await;
+        let contact = self.contact(asked.is_ok());
+        asked?;
+        let patience = (contact >= self.config.adoption).then_some(self.config.adoption);
+        let reaped = self.queue.reap(patience).await?;
         if reaped != Reaped::default() {
             tracing::info!(
                 requeued = reaped.requeued,
@@ -192,16 +202,25 @@ impl Worker {
         Ok(())
     }
 
+    /// For how long the database has answered without a break, as far as the reaper has asked it.
+    fn contact(&self, answered: bool) -> Duration {
+        let mut contact = self.contact.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let since = contact.filter(|(_, last)| now - *last < CONTACT_BREAK).map_or(now, |(since, _)| since);
+        *contact = answered.then_some((since, now));
+        now - since
+    }
+
     async fn prune(self: Arc<Self>) -> Result<()> {
         retention::chore(&self.queue, &self.store, &self.config.retention).await
     }
 
     fn current_job(&self) -> Option<JobId> {
-        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_current_job(&self, job: Option<JobId>) {
-        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = job;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = job;
     }
 }
 

@@ -14,6 +14,9 @@ use crate::queue::WorkerState;
 /// How long the checks count.
 pub(super) const CHECK_EVERY: Duration = Duration::from_secs(30);
 
+/// How long a failed one counts: the trouble may be over soon.
+const FAILED_COUNTS: Duration = Duration::from_secs(3);
+
 /// Why no job is taken, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -51,7 +54,8 @@ impl Readiness {
     /// Why this worker may take no job now. Checks again what was found too long ago.
     pub(super) async fn refusal(&self, worker: &Worker) -> Option<Refusal> {
         let mut checked_at = self.checked_at.lock().await;
-        if checked_at.is_none_or(|at| at.elapsed() >= CHECK_EVERY) {
+        let counts = if lock(&self.failed).is_some() { FAILED_COUNTS } else { CHECK_EVERY };
+        if checked_at.is_none_or(|at| at.elapsed() >= counts) {
             let report = doctor::readiness(&worker.config, &worker.sandbox, Arc::clone(&worker.catalog)).await;
             let failed = report.findings.iter().filter(|finding| finding.status == Status::Failed);
             let lines: Vec<String> = failed.map(|finding| format!("{}: {}", finding.what, finding.found)).collect();

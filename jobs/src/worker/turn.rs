@@ -70,15 +70,21 @@ pub(crate) async fn rejoin(
         // One that has ended needs no turn, and another's capture may be in it.
         biased;
         ran = &mut watch => return end(gpus, sandbox, container_id, None, ran).await,
-        turn = gpus.turn(stop) => turn?,
+        turn = gpus.turn(stop) => turn,
     };
-    let turn = match turn {
-        Some(mut turn) if sandbox.find(container_id).await?.is_some_and(|found| !found.has_ended) => {
-            turn.note(container_id)?;
-            Some(turn)
+    let noted = async {
+        let Some(mut turn) = turn? else { return Ok(None) };
+        if sandbox.find(container_id).await?.is_none_or(|found| found.has_ended) {
+            return Ok(None);
         }
-        _ => None,
+        turn.note(container_id)?;
+        Ok::<_, Error>(Some(turn))
     };
+    // The capture runs all the same, and its first holder may well have the turn.
+    let turn = noted.await.unwrap_or_else(|error| {
+        tracing::warn!(container = container_id, %error, "the turn of a capture that runs could not be taken");
+        None
+    });
     let ran = watch.await;
     end(gpus, sandbox, container_id, turn, ran).await
 }

@@ -176,8 +176,8 @@ async fn the_reaper_leaves_an_attempt_to_adopters_for_a_while() {
     let (queue, pool) = database().await;
     let first = begun(&queue, 1).await;
     expire_leases(&pool).await;
-    assert_eq!(queue.reap(PATIENCE).await.unwrap().requeued, 0);
-    assert_eq!(queue.reap(Duration::from_secs(30)).await.unwrap().requeued, 1);
+    assert_eq!(queue.reap(Some(PATIENCE)).await.unwrap().requeued, 0);
+    assert_eq!(queue.reap(Some(Duration::from_secs(30))).await.unwrap().requeued, 1);
     assert_eq!(number(&pool, "faults").await, 1);
     assert!(queue.live().await.unwrap().claim(first.claim_token).is_none());
 }
@@ -188,7 +188,7 @@ async fn an_attempt_that_was_handed_over_and_not_adopted_is_nobodys_fault() {
     let first = begun(&queue, 1).await;
     queue.hand_over(first.id, first.token).await.unwrap();
     expire_leases(&pool).await;
-    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().requeued, 1);
+    assert_eq!(queue.reap(Some(Duration::ZERO)).await.unwrap().requeued, 1);
     assert_eq!(number(&pool, "faults").await, 0);
     assert_eq!(queue.claim("next", LEASE).await.unwrap().unwrap().attempt, 2);
 }

@@ -87,6 +87,40 @@ async fn an_attempt_that_nobody_takes_over_is_taken_from_its_worker() {
     queue.submit(&job("somebody", 1)).await.unwrap();
     let claim = claimed(&queue, &pool).await;
     sqlx::query("UPDATE jobs SET lease_until = now() - interval '1 hour'").execute(&pool).await.unwrap();
-    queue.reap(Duration::ZERO).await.unwrap();
+    queue.reap(Some(Duration::ZERO)).await.unwrap();
     assert_eq!(history(&queue, claim.id).await, rows(&[(1, 0, "fault")]));
+}
+
+#[tokio::test]
+async fn a_job_that_was_cancelled_while_it_ran_is_not_run_again_when_its_worker_lets_go() {
+    let (queue, pool) = database().await;
+    queue.submit(&job("somebody", 1)).await.unwrap();
+    let claim = claimed(&queue, &pool).await;
+    queue.cancel(claim.id).await.unwrap();
+    queue.release(claim.id, claim.token).await.unwrap();
+    assert!(queue.claim("another", LEASE).await.unwrap().is_none());
+    queue.reap(None).await.unwrap();
+    let view = queue.view(claim.id, None).await.unwrap().unwrap();
+    assert_eq!((view.state, view.error_kind.as_deref()), (State::Failed, Some("cancelled")));
+}
+
+#[tokio::test]
+async fn a_fault_whose_text_no_database_takes_is_recorded_all_the_same() {
+    let (queue, pool) = database().await;
+    queue.submit(&job("somebody", 1)).await.unwrap();
+    let claim = claimed(&queue, &pool).await;
+    let detail = format!("a\0b{}", "x".repeat(1 << 20));
+    queue.fault(claim.id, claim.token, &detail, "Ours.", Duration::ZERO).await.unwrap();
+    let kept: String = sqlx::query_scalar("SELECT last_fault FROM jobs").fetch_one(&pool).await.unwrap();
+    assert!(kept.starts_with("abx") && kept.len() == 4000, "{}", kept.len());
+}
+
+#[tokio::test]
+async fn right_after_an_outage_no_attempt_is_taken_from_anybody() {
+    let (queue, pool) = database().await;
+    queue.submit(&job("somebody", 1)).await.unwrap();
+    let claim = claimed(&queue, &pool).await;
+    sqlx::query("UPDATE jobs SET lease_until = now() - interval '1 hour'").execute(&pool).await.unwrap();
+    queue.reap(None).await.unwrap();
+    assert_eq!(history(&queue, claim.id).await, rows(&[(1, 0, "running")]));
 }

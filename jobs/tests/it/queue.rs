@@ -192,7 +192,7 @@ async fn every_write_of_an_attempt_that_lost_its_lease_is_refused() {
     let stale = claim(&queue).await;
     queue.start_run(stale.lease_of(0)).await.unwrap();
     expire_leases(&pool).await;
-    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().requeued, 1);
+    assert_eq!(queue.reap(Some(Duration::ZERO)).await.unwrap().requeued, 1);
     let fresh = claim(&queue).await;
     assert_eq!((fresh.id, fresh.attempt), (stale.id, 2));
 
@@ -219,7 +219,7 @@ async fn a_lease_that_is_renewed_is_not_reaped() {
     let claimed = claim(&queue).await;
     expire_leases(&pool).await;
     assert_eq!(queue.renew(claimed.id, claimed.token, LEASE).await.unwrap(), Renewal::Renewed);
-    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().requeued, 0);
+    assert_eq!(queue.reap(Some(Duration::ZERO)).await.unwrap().requeued, 0);
 }
 
 #[tokio::test]
@@ -229,7 +229,7 @@ async fn a_job_that_loses_every_attempt_ends_as_failed_and_says_so() {
     for _ in 0..3 {
         claim(&queue).await;
         expire_leases(&pool).await;
-        queue.reap(Duration::ZERO).await.unwrap();
+        queue.reap(Some(Duration::ZERO)).await.unwrap();
     }
     assert!(queue.claim("worker", LEASE).await.unwrap().is_none());
     let (state, kind): (String, String) =
@@ -260,8 +260,8 @@ async fn lost_tickets_are_replaced_and_extra_ones_are_not_added() {
         queue.submit(&job("a", 1)).await.unwrap();
     }
     sqlx::query("DELETE FROM apalis.jobs").execute(&pool).await.unwrap();
-    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().tickets, 3);
-    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().tickets, 0);
+    assert_eq!(queue.reap(Some(Duration::ZERO)).await.unwrap().tickets, 3);
+    assert_eq!(queue.reap(Some(Duration::ZERO)).await.unwrap().tickets, 0);
 }
 
 #[tokio::test]
@@ -269,8 +269,8 @@ async fn a_ticket_that_a_dead_worker_has_locked_is_replaced() {
     let (queue, pool) = database().await;
     queue.submit(&job("a", 1)).await.unwrap();
     sqlx::query("UPDATE apalis.jobs SET status = 'Queued', lock_at = now()").execute(&pool).await.unwrap();
-    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().tickets, 1);
-    assert_eq!(queue.reap(Duration::ZERO).await.unwrap().tickets, 0);
+    assert_eq!(queue.reap(Some(Duration::ZERO)).await.unwrap().tickets, 1);
+    assert_eq!(queue.reap(Some(Duration::ZERO)).await.unwrap().tickets, 0);
 }
 
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn old_tickets_are_pruned() {
                WHERE id = (SELECT id FROM apalis.jobs LIMIT 1)";
     sqlx::query(old).execute(&pool).await.unwrap();
     claim(&queue).await;
-    queue.reap(Duration::ZERO).await.unwrap();
+    queue.reap(Some(Duration::ZERO)).await.unwrap();
     let left: i64 = sqlx::query_scalar("SELECT count(*) FROM apalis.jobs").fetch_one(&pool).await.unwrap();
     assert_eq!(left, 1);
 }

@@ -174,11 +174,13 @@ async fn an_archive_that_is_gone_already_ends_no_round_and_a_store_that_fails_lo
     assert!(!it.is_known(gone).await);
 
     let (kept, path) = it.ended(91).await;
+    let (_, other) = it.ended(91).await;
     // A folder in the file's place cannot be deleted as one.
     std::fs::remove_file(it.file(&path)).unwrap();
     std::fs::create_dir_all(it.file(&path).join("in the way")).unwrap();
     assert!(prune(&it.queue, &it.store, &CONFIG).await.is_err());
     assert!(it.is_known(kept).await && it.has_expired(kept).await);
+    assert!(!it.file(&other).exists(), "the others go all the same");
     std::fs::remove_dir_all(it.file(&path)).unwrap();
     assert_eq!(it.prune(&CONFIG).await.jobs, 1);
 }

@@ -285,7 +285,7 @@ os.posix_fallocate(file.fileno(), 0, 512 << 20)
 signal.pause()
 "#;
     let ended = it.run(&["python3", "-c", program]).await;
-    assert_eq!(ended.how, How::OutputLimit);
+    assert_eq!(ended.how, How::DiskFull);
     assert_eq!(fs::read_dir(it.output.path()).unwrap().count(), 0);
 }
 
