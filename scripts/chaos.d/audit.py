@@ -42,11 +42,14 @@ class Audit:
         rows = self.postgres.rows(f"SELECT id FROM jobs WHERE state = 'running' AND worker = '{names[-1]}'")
         return rows[0]["id"] if rows else None
 
+    def has_ended(self, job):
+        return bool(self.postgres.rows(f"SELECT 1 FROM jobs WHERE id = '{job}' AND state IN {FINAL}"))
+
     def first_progress(self, since, job):
         """Seconds from `since` until a shape ended or a job moved on; None while nothing has."""
         of_job = f"AND job_id = '{job}'" if job else ""
         rows = self.postgres.rows(
-            f"SELECT extract(epoch FROM min(at))::float8 - {since} AS seconds FROM chaos.changes WHERE at > to_timestamp({since}) {of_job}")
+            f"SELECT extract(epoch FROM min(at))::float8 - {since} AS seconds FROM chaos.changes WHERE at > to_timestamp({since}) AND state <> 'queued' {of_job}")
         return rows[0]["seconds"]
 
     def jobs(self):

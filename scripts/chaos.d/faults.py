@@ -160,4 +160,7 @@ class Faults:
 
     def _recovered(self, fault):
         fault.recovery_secs = self.audit.first_progress(fault.lifted_at, fault.job)
+        # A job that ended while the fault lasted moves no more, so any other tells.
+        if fault.recovery_secs is None and fault.job and self.audit.has_ended(fault.job):
+            fault.recovery_secs = self.audit.first_progress(fault.lifted_at, None)
         return fault.recovery_secs is not None

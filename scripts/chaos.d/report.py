@@ -33,6 +33,7 @@ def report(seed, stack, audit, load, faults, left):
         "not_recovered": len(faults) - len(recoveries),
         "ended_by_themselves": sum(len(fault.ended_by_themselves) for fault in faults),
         "quarantined": len(stack.quarantines()),
+        "captures": len(stack.watch.captures()),
         "attempts": {str(attempt): count for attempt, count in sorted(collections.Counter(job["attempt"] for job in jobs).items())},
         "refused_submissions": len(load.refused),
         "broken_downloads": sum(job.broken_downloads for job in load.jobs),

@@ -46,12 +46,16 @@ class Watch:
             known["first"] = known["first"] or now
             known["last"] = now
 
-    def overlapping(self):
-        """Pairs of captures that ran at the same time: there is one GPU."""
-        captures = sorted(
-            (known["first"], known["last"], known["name"]) for known in self.seen.values()
+    def captures(self):
+        """First and last time that each was seen, and its name."""
+        return sorted(
+            (known["first"], known["last"], known["name"]) for known in list(self.seen.values())
             if known["first"] and known["name"].endswith("-capture")
         )
+
+    def overlapping(self):
+        """Pairs of captures that ran at the same time: there is one GPU."""
+        captures = self.captures()
         return [
             (first[2], second[2]) for position, first in enumerate(captures) for second in captures[position + 1:]
             if second[0] < first[1]
