@@ -20,6 +20,7 @@ use tower_http::trace::TraceLayer;
 use crate::config::Config;
 use crate::error::ApiError;
 use crate::kernelbot::{KernelBot, Lifetimes};
+use crate::known::LastKnown;
 use crate::{artifact, drain, health, job, profile, upload};
 
 /// The state of the service.
@@ -37,6 +38,8 @@ pub struct App {
     pub upload_timeout: Duration,
     /// How long a poll waits for the database.
     pub database_patience: Duration,
+    /// What is told when it stays away.
+    pub known: LastKnown,
     catalog: Arc<Catalog>,
 }
 
@@ -64,6 +67,7 @@ impl App {
             uploads: Semaphore::new(config.max_uploads),
             upload_timeout: config.upload_timeout,
             database_patience: config.database_patience,
+            known: LastKnown::default(),
             catalog: Arc::new(Catalog::new(config.problems_dir.clone())),
         })
     }

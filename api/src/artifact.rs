@@ -14,7 +14,6 @@ use jobs::ids::JobId;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::retry::patiently;
 
 /// Sends an archive; `HEAD` sends its size.
 pub async fn download(
@@ -29,10 +28,13 @@ pub async fn download(
     if name.contains('\0') {
         return Err(ApiError::NoSuchArtifact);
     }
-    let stored = patiently(app.database_patience, || app.queue.artifact(id, &caller.owner, &name))
-        .await?
-        .ok_or(ApiError::NoSuchArtifact)?;
+    let artifact = app.known.artifact(&app.queue, app.database_patience, id, caller.owner, &name);
+    let artifact = artifact.await?.ok_or(ApiError::NoSuchArtifact)?;
     caller.must_not_be_refused(&app).await?;
+    if artifact.expired_at.is_some() {
+        return Err(ApiError::ArtifactExpired);
+    }
+    let stored = artifact.stored;
 
     let body = if method == Method::HEAD {
         Body::empty()

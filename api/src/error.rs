@@ -35,6 +35,9 @@ pub enum ApiError {
     /// The job has no archive of that name.
     #[error("There is no artifact of this name in a job that belongs to your CLI id.")]
     NoSuchArtifact,
+    /// The archive was there, and its time is over.
+    #[error("This profile has expired and was removed: submit again for a new one.")]
+    ArtifactExpired,
     /// No such path.
     #[error("There is nothing at this path: the service has /health, /profile and /jobs.")]
     NoSuchPath,
@@ -99,6 +102,7 @@ impl ApiError {
             Self::NoSuchJob | Self::NoSuchArtifact | Self::NoSuchPath | Self::UnknownLeaderboard(_) => {
                 StatusCode::NOT_FOUND
             }
+            Self::ArtifactExpired => StatusCode::GONE,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAForm => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::MalformedForm => StatusCode::BAD_REQUEST,

@@ -8,13 +8,13 @@ use axum::extract::{Path, State};
 use chrono::{DateTime, SecondsFormat, Utc};
 use jobs::capture::options::RequestOptions;
 use jobs::problems::Shape;
-use jobs::queue::{JobView, KernelTime, Overview, RunView};
+use jobs::queue::{KernelTime, Overview, RunView};
 use serde::Serialize;
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::retry::patiently;
+use crate::known::Seen;
 
 /// Answers a poll.
 pub async fn show(
@@ -24,11 +24,9 @@ pub async fn show(
 ) -> Result<Json<Body>, ApiError> {
     let Path(id) = path.map_err(|_| ApiError::NoSuchJob)?;
     let id = id.parse().map_err(|_| ApiError::NoSuchJob)?;
-    let job = patiently(app.database_patience, || app.queue.view(id, Some(caller.owner)))
-        .await?
-        .ok_or(ApiError::NoSuchJob)?;
+    let seen = app.known.job(&app.queue, app.database_patience, id, caller.owner).await?.ok_or(ApiError::NoSuchJob)?;
     caller.must_not_be_refused(&app).await?;
-    Ok(Json(Body::from(job)))
+    Ok(Json(Body::from(&seen)))
 }
 
 /// A job on the wire. The fields up to `artifacts` are parsed by tools that exist; the others are ours.
@@ -51,6 +49,8 @@ pub struct Body {
     attempt: i32,
     options: RequestOptions,
     simulated: bool,
+    /// When all this was so: in an outage of the database it may be a while ago.
+    observed_at: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,6 +80,8 @@ struct Run {
     coverage: Option<f64>,
     started_at: Option<String>,
     ended_at: Option<String>,
+    /// Since when its archive is not handed out any more.
+    artifact_expired_at: Option<String>,
 }
 
 /// All launches of one kernel, as the overview before the report saw them.
@@ -98,11 +100,12 @@ struct Artifact {
     benchmark_index: u32,
     benchmark: Shape,
 
-    bytes: Option<i64>,
+    bytes: u64,
 }
 
-impl From<JobView> for Body {
-    fn from(job: JobView) -> Self {
+impl From<&Seen> for Body {
+    fn from(seen: &Seen) -> Self {
+        let job = &seen.job;
         let id = job.id.to_string();
         let requested_benchmarks = job
             .runs
@@ -113,41 +116,43 @@ impl From<JobView> for Body {
         Self {
             status: job.state.as_str(),
             queue_position: job.queue_position,
-            error: job.error,
-            leaderboard: job.leaderboard,
-            problem_dir: job.problem_dir,
+            error: job.error.clone(),
+            leaderboard: job.leaderboard.clone(),
+            problem_dir: job.problem_dir.clone(),
             created_at: timestamp(job.created_at),
             started_at: job.started_at.map(timestamp),
             ended_at: job.ended_at.map(timestamp),
             requested_benchmarks,
             artifacts,
-            error_kind: job.error_kind,
+            error_kind: job.error_kind.clone(),
             attempt: job.attempt,
-            options: job.options,
+            options: job.options.clone(),
             simulated: job.runs.iter().any(|run| run.simulated),
-            runs: job.runs.into_iter().map(Run::from).collect(),
+            runs: job.runs.iter().map(Run::from).collect(),
+            observed_at: timestamp(seen.at),
             id,
         }
     }
 }
 
-impl From<RunView> for Run {
-    fn from(run: RunView) -> Self {
+impl From<&RunView> for Run {
+    fn from(run: &RunView) -> Self {
         Self {
             benchmark_index: run.benchmark_index,
-            benchmark: run.benchmark,
+            benchmark: run.benchmark.clone(),
             status: run.state.as_str(),
             exit_code: run.exit_code,
-            error: run.error,
-            artifact_name: run.artifact_name,
-            error_kind: run.error_kind,
-            output_tail: run.output_tail,
+            error: run.error.clone(),
+            artifact_name: run.artifact.as_ref().map(|artifact| artifact.name.clone()),
+            error_kind: run.error_kind.clone(),
+            output_tail: run.output_tail.clone(),
             simulated: run.simulated,
-            clock_control: run.clock_control,
-            launches: run.launches.into_iter().map(Launches::from).collect(),
+            clock_control: run.clock_control.clone(),
+            launches: run.launches.iter().cloned().map(Launches::from).collect(),
             coverage: run.coverage,
             started_at: run.started_at.map(timestamp),
             ended_at: run.ended_at.map(timestamp),
+            artifact_expired_at: run.artifact.as_ref().and_then(|artifact| artifact.expired_at).map(timestamp),
         }
     }
 }
@@ -160,13 +165,13 @@ impl From<KernelTime> for Launches {
 
 impl Artifact {
     fn of(job_id: &str, run: &RunView) -> Option<Self> {
-        let name = run.artifact_name.clone()?;
+        let artifact = run.artifact.as_ref().filter(|artifact| artifact.expired_at.is_none())?;
         Some(Self {
-            url: format!("/jobs/{job_id}/artifacts/{name}"),
-            name,
+            url: format!("/jobs/{job_id}/artifacts/{}", artifact.name),
+            name: artifact.name.clone(),
             benchmark_index: run.benchmark_index,
             benchmark: run.benchmark.clone(),
-            bytes: run.artifact_bytes,
+            bytes: artifact.stored.bytes,
         })
     }
 }

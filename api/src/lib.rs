@@ -11,6 +11,7 @@ pub mod error;
 pub mod health;
 pub mod job;
 pub mod kernelbot;
+pub mod known;
 pub mod profile;
 pub mod retry;
 pub mod serve;

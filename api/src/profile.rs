@@ -21,6 +21,9 @@ const PLACE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the database may take to queue a job. Trying again is the client's: a job must not be queued twice.
 const SUBMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long an accepted job is looked at once more, for the polls to come.
+const REMEMBER_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The answer to an accepted submission.
 #[derive(Debug, Serialize)]
 pub struct Accepted {
@@ -66,6 +69,8 @@ pub async fn submit(
         queue_position,
         "job queued"
     );
+    // The first poll may meet an outage already.
+    let _ = app.known.job(&app.queue, REMEMBER_TIMEOUT, job.id, job.owner).await;
     let status = queue::State::Queued.as_str();
     Ok((StatusCode::ACCEPTED, Json(Accepted { job_id: job.id.to_string(), status, queue_position })))
 }

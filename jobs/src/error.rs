@@ -90,6 +90,12 @@ impl Error {
         }
     }
 
+    /// Whether what failed is worth trying again where it stands, before a finished capture is thrown away for it.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.is_database_away() || matches!(self, Self::ArtifactStore(_))
+    }
+
     /// One sentence for a user. Every error here is ours, and nothing internal is named.
     #[must_use]
     pub fn user_message(&self) -> &'static str {

@@ -15,6 +15,7 @@ pub mod log;
 pub mod problems;
 pub mod queue;
 pub mod report;
+pub mod retention;
 pub mod sandbox;
 pub mod worker;
 

@@ -10,7 +10,7 @@ use crate::support::{Answer, Form, Service, send};
 const NAME: &str = "profile.0-n-32-batch-20-cond-1.zip";
 
 /// A job of good-alice with one archive of three megabytes; returns its id and the archive.
-async fn profiled(service: &Service) -> (String, Vec<u8>) {
+pub async fn profiled(service: &Service) -> (String, Vec<u8>) {
     let form = Form::usual().text("benchmark_index", "0");
     assert_eq!(service.submit("good-alice", form).await.status, StatusCode::ACCEPTED);
     let claim = service.queue.claim("a worker", Duration::from_mins(1)).await.unwrap().unwrap();
@@ -86,4 +86,21 @@ async fn an_archive_that_the_store_lost_is_our_fault_and_says_nothing_of_where_i
     let answer = service.get(&format!("/jobs/{id}/artifacts/{NAME}"), "good-alice").await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(answer.detail(), "The profile cannot be read from the store at this moment: try again in a minute.");
+}
+
+#[tokio::test]
+async fn an_archive_that_has_expired_is_gone_and_its_job_says_so() {
+    let service = Service::start().await;
+    let (id, _) = profiled(&service).await;
+    sqlx::query("UPDATE runs SET artifact_expired_at = now()").execute(&service.pool).await.unwrap();
+    let answer = service.get(&format!("/jobs/{id}/artifacts/{NAME}"), "good-alice").await;
+    assert_eq!(answer.status, StatusCode::GONE);
+    assert_eq!(answer.detail(), "This profile has expired and was removed: submit again for a new one.");
+    let others = service.get(&format!("/jobs/{id}/artifacts/{NAME}"), "good-bob").await;
+    assert_eq!(others.status, StatusCode::NOT_FOUND);
+
+    let body = service.get(&format!("/jobs/{id}"), "good-alice").await.json();
+    assert_eq!((&body["status"], body["artifacts"].as_array().unwrap().len()), (&"succeeded".into(), 0));
+    assert_eq!(body["runs"][0]["artifact_name"], NAME);
+    assert!(body["runs"][0]["artifact_expired_at"].is_string(), "{body}");
 }

@@ -55,13 +55,14 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "runs": [{
             "benchmark_index": 1, "benchmark": shape, "status": "queued", "exit_code": null, "error": null,
             "artifact_name": null, "error_kind": null, "output_tail": null, "simulated": false, "clock_control": null,
-            "launches": [], "coverage": null, "started_at": null, "ended_at": null,
+            "launches": [], "coverage": null, "started_at": null, "ended_at": null, "artifact_expired_at": null,
         }],
         "artifacts": [],
         "error_kind": null,
         "attempt": 0,
         "options": {"ncu_launch_count": 3},
         "simulated": false,
+        "observed_at": "a time",
     });
     // As text: the order of the keys, those of the shape above all, is part of it.
     assert_eq!(
@@ -123,7 +124,7 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
             "benchmark_index": 2, "benchmark": {"n": 512, "batch": 640, "cond": 2}, "status": "failed", "exit_code": 1,
             "error": "It does not compile.", "artifact_name": null, "error_kind": "submission",
             "output_tail": "one line\nanother", "simulated": true, "clock_control": null, "launches": [], "coverage": null,
-            "started_at": "a time", "ended_at": "a time",
+            "started_at": "a time", "ended_at": "a time", "artifact_expired_at": null,
         })
     );
 }

@@ -6,6 +6,7 @@ use jobs::config::DatabaseConfig;
 use jobs::queue::Queue;
 use reqwest::StatusCode;
 
+use crate::artifacts::profiled;
 use crate::support::outage::Wire;
 use crate::support::{Form, Service, database};
 
@@ -42,9 +43,42 @@ async fn a_poll_that_meets_an_outage_waits_for_its_end() {
 }
 
 #[tokio::test]
-async fn an_outage_without_end_is_a_503_before_the_client_gives_up() {
+async fn a_poll_that_outlasts_its_patience_gets_the_last_known_state_and_its_age() {
     let (service, wire) = wired("2").await;
-    let id = service.accepted("good-alice").await;
+    let (polled, unpolled) = (service.accepted("good-alice").await, service.accepted("good-alice").await);
+    let path = |id: &str| format!("/jobs/{id}");
+    let before = service.get(&path(&polled), "good-alice").await.json();
+    wire.cut();
+    for _ in 0..2 {
+        let answer = service.get(&path(&polled), "good-alice").await;
+        assert_eq!((answer.status, answer.json()), (StatusCode::OK, before.clone()));
+    }
+    let answer = service.get(&path(&unpolled), "good-alice").await;
+    assert_eq!((answer.status, &answer.json()["queue_position"]), (StatusCode::OK, &2.into()), "{answer:?}");
+    // To others it stays as unknown as it was.
+    assert_eq!(service.get(&path(&polled), "good-bob").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    wire.mend();
+    let after = service.get(&path(&polled), "good-alice").await.json();
+    assert!(after["observed_at"].as_str() > before["observed_at"].as_str(), "{after}");
+}
+
+#[tokio::test]
+async fn a_download_that_meets_an_outage_finds_what_was_polled() {
+    let (service, wire) = wired("2").await;
+    let (id, content) = profiled(&service).await;
+    let body = service.get(&format!("/jobs/{id}"), "good-alice").await.json();
+    wire.cut();
+    let answer = service.get(body["artifacts"][0]["url"].as_str().unwrap(), "good-alice").await;
+    assert!(answer.status == StatusCode::OK && answer.bytes == content, "{:?}", answer.status);
+    let answer = service.get(&format!("/jobs/{id}/artifacts/other.zip"), "good-alice").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn an_outage_without_end_is_a_503_where_nothing_is_known() {
+    let (service, wire) = wired("2").await;
+    // Another process took it in.
+    let id = Service::start_on(&service.database, &[]).await.accepted("good-alice").await;
     wire.cut();
     let started = Instant::now();
     let sentence = "The service cannot reach its database at this moment: try again in a minute.";

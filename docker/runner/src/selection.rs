@@ -8,9 +8,9 @@ use crate::trace::Trace;
 
 /// The part of the time after which further kernels are left out of a `hot` capture.
 const ENOUGH: f64 = 0.9;
-/// Launches that a capture may watch to their end. Each costs `ncu` about 0.3 ms, and only a count for all launches
-/// together lets it stop watching.
-const MAX_WATCHED: u64 = 20_000;
+/// Launches that a capture may watch without profiling them. On an H200 `ncu --set full` had not watched 20,000 of them after
+/// 190 s, and only a count for all launches together lets it stop watching.
+const MAX_WATCHED: u64 = 2_000;
 /// Characters of one name in a filter; a longer name is told by its beginning.
 const MAX_PATTERN_CHARS: usize = 1000;
 /// Characters of all names in a filter together: an argument has its limits, and so has an engine of regular expressions.
@@ -75,20 +75,20 @@ pub fn choose(selection: Selection, filtered: bool, trace: &Trace) -> (Vec<Strin
     }
 }
 
-/// Each kernel's first launch. A count that is never reached would make `ncu` watch every launch, however many there are:
-/// the overview knows how many kernels there will be. By default `ncu` counts invocations by the function's name alone, in
-/// which all instances of a template are one kernel.
+/// Each kernel's first launch, as far as they are met among the launches that may be watched. A count that is never reached
+/// would make `ncu` watch every launch, however many there are: the overview knows how many kernels there will be. By
+/// default `ncu` counts invocations by the function's name alone, in which all instances of a template are one kernel.
 fn distinct(trace: &Trace, kernels: &[Kernel], max: u64) -> (Vec<String>, Choice) {
-    let count = max.min(kernels.len() as u64);
-    let mut met = HashSet::new();
-    for name in order(trace) {
-        if met.len() as u64 == count {
+    let (mut met, mut watched) = (HashSet::new(), 0_u64);
+    for run in &trace.runs {
+        if met.len() as u64 == max || watched >= MAX_WATCHED {
             break;
         }
-        met.insert(name);
+        met.insert(trace.groups[run.group].name.as_slice());
+        watched = watched.saturating_add(run.count);
     }
     let by_kernel = ["--kernel-name-base", "mangled", "--kernel-id", ":::1"].map(str::to_owned);
-    let options = [by_kernel.to_vec(), count_option(count)].concat();
+    let options = [by_kernel.to_vec(), count_option(met.len() as u64)].concat();
     let coverage = Some(coverage(trace, kernels, &met));
     (options, Choice { mode: CaptureMode::Distinct, fallback: None, coverage })
 }
@@ -176,11 +176,6 @@ fn first(trace: &Trace, count: u64, matches: impl Fn(&[u8]) -> bool) -> HashSet<
         }
     }
     met
-}
-
-/// Names in the order of their launches.
-fn order(trace: &Trace) -> impl Iterator<Item = &[u8]> {
-    trace.runs.iter().map(|run| trace.groups[run.group].name.as_slice())
 }
 
 /// The part of the time that the kernels of these names hold.
@@ -290,6 +285,16 @@ mod tests {
         let (options, choice) = chosen(CaptureMode::Hot, 10, &far);
         assert!(options.ends_with("regex:^(a|b)$ --launch-count 10"), "{options}");
         assert_eq!(percent(&choice), Some(50.0));
+    }
+
+    #[test]
+    fn distinct_does_not_wait_for_a_kernel_behind_more_launches_than_it_may_watch() {
+        let near = trace(&[("a", MAX_WATCHED - 1, 1), ("b", 1, 1), ("c", 1, 1)]);
+        assert!(chosen(CaptureMode::Distinct, 10, &near).0.ends_with("--launch-count 2"));
+        let far = trace(&[("a", 1, 1), ("b", MAX_WATCHED, 1), ("heavy", 1, 3 * (MAX_WATCHED + 1))]);
+        let (options, choice) = chosen(CaptureMode::Distinct, 10, &far);
+        assert!(options.ends_with("--launch-count 2"), "{options}");
+        assert_eq!(percent(&choice), Some(25.0));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use chrono::{DateTime, Utc};
+use futures_util::{Stream, StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
 use object_store::buffered::BufWriter;
 use object_store::local::LocalFileSystem;
@@ -46,7 +47,8 @@ impl ArtifactStore {
         std::fs::create_dir_all(&folder)
             .map_err(Error::io(format!("making the artifact folder {}", folder.display())))?;
         // A job is `succeeded` only when its archive survives a power cut, hence the fsync.
-        Ok(Self { store: Arc::new(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true)) })
+        let store = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true).with_automatic_cleanup(true);
+        Ok(Self { store: Arc::new(store) })
     }
 
     /// Stores a local file, streamed, and reads back its size. The object appears whole or not at all.
@@ -74,9 +76,8 @@ impl ArtifactStore {
             let _ = writer.abort().await;
             return Err(error);
         }
-        tokio::io::AsyncWriteExt::shutdown(&mut writer)
-            .await
-            .map_err(Error::io("finishing an upload to the artifact store"))?;
+        let finished = tokio::io::AsyncWriteExt::shutdown(&mut writer).await;
+        finished.map_err(|source| object_store::Error::Generic { store: "artifacts", source: source.into() })?;
         let stored = self.store.head(&location).await?.size;
         if stored != bytes {
             return Err(Error::Io {
@@ -102,6 +103,21 @@ impl ArtifactStore {
             });
         }
         Ok(())
+    }
+
+    /// Deletes an object. One that is not there is no error: an earlier try may have gone through.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        let location = Path::parse(path).map_err(object_store::Error::from)?;
+        match self.store.delete(&location).await {
+            Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The objects that were stored before `time`.
+    pub async fn older_than(&self, time: DateTime<Utc>) -> Result<Vec<String>> {
+        let old = self.store.list(None).try_filter(|object| std::future::ready(object.last_modified < time));
+        Ok(old.map_ok(|object| object.location.to_string()).try_collect().await?)
     }
 
     /// Streams an object.

@@ -140,6 +140,7 @@ pub async fn examine(config: &WorkerConfig) -> Report {
 pub async fn readiness(config: &WorkerConfig, sandbox: &Sandbox, catalog: Arc<Catalog>) -> Report {
     let mut findings = vec![engine::reachable(sandbox).await, engine::image(sandbox).await, gpu::counters(config)];
     findings.push(host::problems(catalog).await);
+    findings.push(services::store(config).await);
     findings.extend([host::jobs_dir(config), host::lock_dir(config)]);
     findings.extend(host::disk(config));
     Report { fit: is_fit(&findings), findings }

@@ -6,6 +6,7 @@
 mod jobs;
 mod model;
 mod reaper;
+mod retention;
 mod runs;
 pub mod tickets;
 mod verdict;
@@ -13,9 +14,10 @@ mod view;
 mod workers;
 
 pub use jobs::Renewal;
-pub use model::{Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, StoredArtifact, UnknownState};
+pub use model::{Artifact, Claim, ErrorKind, JobView, NewJob, RunEnd, RunView, State, StoredArtifact, UnknownState};
 pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
 pub use reaper::Reaped;
+pub use retention::{ExpiredArtifact, PruneTurn};
 pub use runs::RunLease;
 pub use workers::{WorkerCounts, WorkerState};
 

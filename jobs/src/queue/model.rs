@@ -199,10 +199,19 @@ pub struct RunView {
     pub started_at: Option<DateTime<Utc>>,
     /// When it ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// File name of its archive.
-    pub artifact_name: Option<String>,
-    /// Size of its archive.
-    pub artifact_bytes: Option<i64>,
+    /// Its archive.
+    pub artifact: Option<Artifact>,
+}
+
+/// An archive of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artifact {
+    /// Its file name.
+    pub name: String,
+    /// Where it is stored, or was.
+    pub stored: StoredArtifact,
+    /// Since when it is not handed out any more.
+    pub expired_at: Option<DateTime<Utc>>,
 }
 
 /// Where an archive is stored.
@@ -214,6 +223,14 @@ pub struct StoredArtifact {
     pub bytes: u64,
     /// SHA-256 of its bytes.
     pub sha256: [u8; 32],
+}
+
+impl StoredArtifact {
+    /// An archive out of the columns of its run.
+    pub(super) fn decode(path: String, bytes: i64, sha256: Vec<u8>) -> Result<Self, sqlx::Error> {
+        let sha256 = sha256.try_into().map_err(|_| sqlx::Error::Decode("a SHA-256 has 32 bytes".into()))?;
+        Ok(Self { path, bytes: bytes.cast_unsigned(), sha256 })
+    }
 }
 
 /// A claimed job: what an attempt needs.

@@ -3,7 +3,7 @@
 use ncu_runner::protocol::KernelTime;
 use sqlx::types::Json;
 
-use super::model::{JobView, RunView, StoredArtifact};
+use super::model::{Artifact, JobView, RunView, StoredArtifact};
 use super::{Queue, State};
 use crate::Result;
 use crate::capture::options::RequestOptions;
@@ -34,7 +34,7 @@ impl Queue {
         let rows = sqlx::query!(
             r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind,
                       output_tail, simulated, launches AS "launches: Json<Vec<KernelTime>>", coverage, clock_control,
-                      started_at, ended_at, artifact_name, artifact_bytes
+                      started_at, ended_at, artifact_name, artifact_path, artifact_bytes, artifact_sha256, artifact_expired_at
                FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
             id.0
         )
@@ -43,6 +43,13 @@ impl Queue {
         tx.commit().await?;
         let mut runs = Vec::with_capacity(rows.len());
         for run in rows {
+            let artifact = match (run.artifact_name, run.artifact_path, run.artifact_bytes, run.artifact_sha256) {
+                (Some(name), Some(path), Some(bytes), Some(sha256)) => {
+                    let stored = StoredArtifact::decode(path, bytes, sha256)?;
+                    Some(Artifact { name, stored, expired_at: run.artifact_expired_at })
+                }
+                _ => None,
+            };
             runs.push(RunView {
                 benchmark_index: run.benchmark_index.cast_unsigned(),
                 benchmark: run.benchmark.0,
@@ -57,8 +64,7 @@ impl Queue {
                 coverage: run.coverage,
                 started_at: run.started_at,
                 ended_at: run.ended_at,
-                artifact_name: run.artifact_name,
-                artifact_bytes: run.artifact_bytes,
+                artifact,
             });
         }
         Ok(Some(JobView {
@@ -78,10 +84,11 @@ impl Queue {
         }))
     }
 
-    /// Where an archive is stored, if the job belongs to `owner` and has one of that name.
-    pub async fn artifact(&self, id: JobId, owner: &Owner, name: &str) -> Result<Option<StoredArtifact>> {
+    /// An archive, if the job belongs to `owner` and has one of that name.
+    pub async fn artifact(&self, id: JobId, owner: &Owner, name: &str) -> Result<Option<Artifact>> {
         let row = sqlx::query!(
-            r#"SELECT artifact_path AS "path!", artifact_bytes AS "bytes!", artifact_sha256 AS "sha256!"
+            r#"SELECT artifact_path AS "path!", artifact_bytes AS "bytes!", artifact_sha256 AS "sha256!",
+                      artifact_expired_at AS expired_at
                FROM runs JOIN jobs ON jobs.id = runs.job_id
                WHERE job_id = $1 AND owner = $2 AND artifact_name = $3"#,
             id.0,
@@ -90,10 +97,10 @@ impl Queue {
         )
         .fetch_optional(&self.pool)
         .await?;
-        row.map(|row| {
-            let sha256 = row.sha256.try_into().map_err(|_| sqlx::Error::Decode("a SHA-256 has 32 bytes".into()))?;
-            Ok(StoredArtifact { path: row.path, bytes: row.bytes.cast_unsigned(), sha256 })
-        })
-        .transpose()
+        let artifact = row.map(|row| {
+            let stored = StoredArtifact::decode(row.path, row.bytes, row.sha256)?;
+            Ok::<_, sqlx::Error>(Artifact { name: name.to_owned(), stored, expired_at: row.expired_at })
+        });
+        Ok(artifact.transpose()?)
     }
 }

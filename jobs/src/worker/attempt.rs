@@ -51,6 +51,7 @@ pub async fn run(worker: &Worker, claim: Claim, claimed_at: Instant, drain: &Can
         Ok(End::Stopped(Stop::LeaseLost)) => Ok(None),
         Err(fault) => {
             tracing::error!(job = %claim.id, attempt = claim.attempt, error = %fault, "the attempt failed by a fault of ours");
+            worker.readiness.doubt().await;
             let (detail, message) = (fault.to_string(), fault.user_message());
             persist("recording a fault", || {
                 worker.queue.fault(claim.id, claim.token, &detail, message, FAULT_DELAY * claim.attempt.unsigned_abs())

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::capture::Captured;
 use super::export::Exports;
+use super::persist::persist;
 use super::shape::ShapeRun;
 use super::{blocking, provenance};
 use crate::artifacts::archive::{self, Content, Entry};
@@ -105,6 +106,6 @@ pub(super) async fn store(
     .await?;
     // The attempt stands in the object's name, so a stale worker overwrites nothing.
     let object = format!("jobs/{}/{}/{name}", run.claim.id, run.claim.attempt);
-    let stored = run.worker.store.put_file(&object, &archive).await?;
+    let stored = persist("storing an archive", || run.worker.store.put_file(&object, &archive)).await?;
     Ok((name, stored))
 }

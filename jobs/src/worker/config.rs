@@ -8,6 +8,7 @@ use url::Url;
 use crate::capture::options::OperatorOptions;
 use crate::config::{self, ConfigError, DatabaseConfig, Reader};
 use crate::gpu::GpuConfig;
+use crate::retention::RetentionConfig;
 use crate::sandbox::SandboxConfig;
 
 /// Everything a worker is told.
@@ -33,6 +34,8 @@ pub struct WorkerConfig {
     pub limits: ShapeLimits,
     /// How long a claim lasts without renewal.
     pub lease: Duration,
+    /// How long things are kept.
+    pub retention: RetentionConfig,
 }
 
 /// The limits of one shape's processing.
@@ -81,6 +84,7 @@ impl WorkerConfig {
                 "how long a claim lasts without renewal, in seconds",
                 lease,
             )?,
+            retention: RetentionConfig::read(reader)?,
         })
     }
 }

@@ -37,7 +37,7 @@ use crate::ids::JobId;
 use crate::problems::Catalog;
 use crate::queue::{Queue, Reaped, WorkerState};
 use crate::sandbox::{Sandbox, SandboxConfig};
-use crate::{Error, Result};
+use crate::{Error, Result, retention};
 use readiness::{Readiness, Refusal};
 
 /// Time between two heartbeats in the `workers` table.
@@ -46,6 +46,8 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const REAP: Duration = Duration::from_secs(5);
 /// Time between two sweeps of containers and folders.
 const SWEEP: Duration = Duration::from_secs(30);
+/// Time between two rounds of retention.
+const PRUNE: Duration = Duration::from_mins(10);
 /// Pause before the engine is asked again at start.
 const ENGINE_AGAIN: Duration = Duration::from_secs(5);
 
@@ -116,6 +118,10 @@ impl Worker {
                 let worker = Arc::clone(&worker);
                 move || sweep::sweep(worker.clone())
             })),
+            tokio::spawn(every(PRUNE, chores.clone(), {
+                let worker = Arc::clone(&worker);
+                move || worker.clone().prune()
+            })),
             tokio::spawn(every(readiness::CHECK_EVERY, chores.clone(), {
                 let worker = Arc::clone(&worker);
                 move || readiness::check(worker.clone())
@@ -157,6 +163,10 @@ impl Worker {
             );
         }
         Ok(())
+    }
+
+    async fn prune(self: Arc<Self>) -> Result<()> {
+        retention::chore(&self.queue, &self.store, &self.config.retention).await
     }
 
     fn current_job(&self) -> Option<JobId> {

@@ -63,6 +63,11 @@ impl Readiness {
         refusal
     }
 
+    /// What was found counts no more: something has failed since.
+    pub(super) async fn doubt(&self) {
+        *self.checked_at.lock().await = None;
+    }
+
     /// The same by what is known, without checking anything but the quarantine.
     pub(super) fn known_refusal(&self, gpus: &Gpus) -> Option<Refusal> {
         match gpus.quarantine() {

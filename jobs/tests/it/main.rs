@@ -6,5 +6,6 @@ mod doctor;
 mod gpu;
 mod queue;
 mod readme;
+mod retention;
 mod sandbox;
 mod support;

@@ -134,7 +134,7 @@ async fn a_job_belongs_to_the_id_that_submitted_it() {
     let (me, other) = (Owner::from_credential("me"), Owner::from_credential("other"));
     assert!(queue.view(mine.id, Some(me)).await.unwrap().is_some());
     assert!(queue.view(mine.id, Some(other)).await.unwrap().is_none());
-    assert_eq!(queue.artifact(mine.id, &me, "a.zip").await.unwrap().unwrap().path, "jobs/a.zip");
+    assert_eq!(queue.artifact(mine.id, &me, "a.zip").await.unwrap().unwrap().stored.path, "jobs/a.zip");
     assert_eq!(queue.artifact(mine.id, &other, "a.zip").await.unwrap(), None);
     assert_eq!(queue.artifact(mine.id, &me, "../a.zip").await.unwrap(), None);
 }
@@ -168,7 +168,7 @@ async fn a_failed_shape_fails_the_job_and_the_good_ones_stay() {
         view.error.as_deref(),
         Some("Shape 0: The submission failed: ValueError. Profiles of 1 of 2 shapes are there.")
     );
-    assert_eq!(view.runs[1].artifact_name.as_deref(), Some("b.zip"));
+    assert_eq!(view.runs[1].artifact.as_ref().unwrap().name, "b.zip");
 }
 
 #[tokio::test]
@@ -214,7 +214,8 @@ async fn every_write_of_an_attempt_that_lost_its_lease_is_refused() {
     queue.start_run(lease_of(&fresh, 0)).await.unwrap();
     queue.finish_run(lease_of(&fresh, 0), &success("fresh.zip")).await.unwrap();
     queue.finish(fresh.id, fresh.token).await.unwrap();
-    assert_eq!(queue.view(fresh.id, None).await.unwrap().unwrap().runs[0].artifact_name.as_deref(), Some("fresh.zip"));
+    let runs = queue.view(fresh.id, None).await.unwrap().unwrap().runs;
+    assert_eq!(runs[0].artifact.as_ref().unwrap().name, "fresh.zip");
 }
 
 #[tokio::test]

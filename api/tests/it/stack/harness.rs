@@ -170,11 +170,21 @@ impl Stack {
             .env("NCU_SERVICE_GPU_LOCK_DIR", self.gpu_locks())
             .env("NCU_SERVICE_DATABASE_URL", &self.database)
             .env("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", self.problems())
-            .env("NCU_SERVICE_ARTIFACTS_URL", format!("file://{}", self.folder.path().join("artifacts").display()))
+            .env("NCU_SERVICE_ARTIFACTS_URL", format!("file://{}", self.artifacts().display()))
             .stderr(log)
             .stdin(Stdio::null())
             .kill_on_drop(true);
         command
+    }
+
+    /// The folder of the artifact store.
+    pub fn artifacts(&self) -> PathBuf {
+        self.folder.path().join("artifacts")
+    }
+
+    /// What a program of the stack has logged so far.
+    pub fn log_of(&self, name: &str) -> String {
+        std::fs::read_to_string(self.log(name)).unwrap()
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -259,7 +269,7 @@ impl Stack {
             let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
             entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
         }
-        files(&self.folder.path().join("artifacts"))
+        files(&self.artifacts())
     }
 
     /// Waits until no container of a job is left.

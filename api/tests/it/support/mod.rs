@@ -29,6 +29,8 @@ pub use kernelbot::FakeKernelBot;
 /// A service of a test's own, with its own database, problems, store and `KernelBot`.
 pub struct Service {
     pub address: SocketAddr,
+    /// URL of its database, without the wire that a test may have put in between.
+    pub database: String,
     pub queue: Queue,
     pub pool: PgPool,
     pub app: Arc<App>,
@@ -101,7 +103,8 @@ impl Service {
             serve::serve(listener, router, async { drop(stopped.await) }, config.stop_timeout).await;
         });
         let http = reqwest::Client::builder().timeout(Duration::from_mins(1)).build().unwrap();
-        Self { address, queue, pool, app, kernelbot, folder, stop: Some(stop), served, http }
+        let database = database.to_owned();
+        Self { address, database, queue, pool, app, kernelbot, folder, stop: Some(stop), served, http }
     }
 
     pub fn request(&self, method: Method, path: &str, cli_id: Option<&str>) -> reqwest::RequestBuilder {
