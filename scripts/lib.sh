@@ -39,6 +39,12 @@ with_engine() {
   exec sg docker -c "$(printf '%q ' "$@")"
 }
 
+# Where cargo puts the programs that it builds for development.
+programs_dir() {
+  cargo metadata --format-version 1 --no-deps --manifest-path "$root/Cargo.toml" \
+    | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"] + "/debug")'
+}
+
 # Installs the Debian packages that are missing; asks the package list only then.
 need_packages() {
   local missing=() package
