@@ -232,17 +232,18 @@ impl Sandbox {
         let has_ended = matches!(state.status, Some(ContainerStateStatusEnum::EXITED | ContainerStateStatusEnum::DEAD));
         let age = |time: Option<String>| (Utc::now() - time?.parse::<DateTime<Utc>>().ok()?).to_std().ok();
         let (ran, created) = (age(state.started_at), age(found.created));
-        let outlives_limit =
-            state.running == Some(true) && ran.zip(marks.limit).is_some_and(|(ran, limit)| ran > limit + OVERDUE_AFTER);
-        // Whoever made it is gone.
-        let is_never_started = state.status == Some(ContainerStateStatusEnum::CREATED)
-            && created.is_none_or(|age| age > OVERDUE_AFTER * 2);
+        let is_overdue = match state.status {
+            _ if state.running == Some(true) => is_overdue(ran, marks.limit),
+            // Whoever made it and did not start it is gone.
+            Some(ContainerStateStatusEnum::CREATED) => is_overdue(created, Some(OVERDUE_AFTER)),
+            _ => false,
+        };
         Ok(Some(Found {
             container_id: found.id.unwrap_or_else(|| name.to_owned()),
             labels: marks.labels,
             is_ours: marks.scope.as_deref() == Some(&self.config.scope),
             has_ended,
-            is_overdue: outlives_limit || is_never_started,
+            is_overdue,
         }))
     }
 
@@ -250,5 +251,23 @@ impl Sandbox {
     /// no error.
     pub async fn remove(&self, container: &str) -> Result<()> {
         self.engine.remove(container).await
+    }
+}
+
+/// Whether a container is past its limit by so much that its watcher must be gone. One without a limit, or of no age, is not.
+fn is_overdue(age: Option<Duration>, limit: Option<Duration>) -> bool {
+    age.zip(limit).is_some_and(|(age, limit)| age > limit + OVERDUE_AFTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_is_given_up_only_well_past_its_limit() {
+        let secs = |secs| Some(Duration::from_secs(secs));
+        assert!(!is_overdue(secs(160), secs(100)));
+        assert!(is_overdue(secs(161), secs(100)));
+        assert!(!is_overdue(secs(9999), None) && !is_overdue(None, secs(1)));
     }
 }

@@ -186,7 +186,7 @@ async fn a_container_whose_job_began_anew_elsewhere_is_removed() {
     worker.kill().await.unwrap();
     let pool = stack.pool().await;
     sqlx::query("UPDATE jobs SET lease_until = now() - interval '1 day'").execute(&pool).await.unwrap();
-    assert_eq!(Queue::new(pool).reap(Duration::ZERO).await.unwrap().requeued, 1);
+    assert_eq!(Queue::new(pool).reap(Some(Duration::ZERO)).await.unwrap().requeued, 1);
     let _next = stack.worker(&[]);
     let body = stack.ended(&job).await;
     assert_eq!((&body["status"], &body["attempt"]), (&"succeeded".into(), &2.into()), "{body:#}");
