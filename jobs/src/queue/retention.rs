@@ -5,11 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::types::PgInterval;
 use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard, PgAdvisoryLockKey};
 use sqlx::{Either, Postgres};
 
 use super::Queue;
+use super::jobs::interval;
 use crate::Result;
 use crate::ids::JobId;
 
@@ -62,7 +62,7 @@ impl Queue {
             "UPDATE runs SET artifact_expired_at = now() FROM jobs
              WHERE jobs.id = runs.job_id AND jobs.ended_at < now() - $1::interval
                AND runs.artifact_name IS NOT NULL AND runs.artifact_expired_at IS NULL",
-            interval(age)?
+            interval(age)
         );
         Ok(expired.execute(&self.pool).await?.rows_affected())
     }
@@ -79,7 +79,7 @@ impl Queue {
              WHERE runs.job_id = held.job_id AND runs.benchmark_index = held.benchmark_index
                AND held.up_to > $1::bigint AND held.ended_at < now() - $2::interval",
             i64::try_from(max_bytes).unwrap_or(i64::MAX),
-            interval(promise)?
+            interval(promise)
         );
         Ok(expired.execute(&self.pool).await?.rows_affected())
     }
@@ -139,7 +139,7 @@ impl Queue {
                    AND NOT EXISTS (SELECT FROM runs WHERE runs.job_id = jobs.id
                                    AND artifact_name IS NOT NULL AND artifact_deleted_at IS NULL)
                  ORDER BY ended_at LIMIT $2)",
-            interval(age)?,
+            interval(age),
             BATCH
         );
         Ok(deleted.execute(&self.pool).await?.rows_affected())
@@ -147,11 +147,7 @@ impl Queue {
 
     /// Deletes the rows of workers that were last seen longer than `age` ago. Says how many.
     pub async fn delete_workers_older_than(&self, age: Duration) -> Result<u64> {
-        let deleted = sqlx::query!("DELETE FROM workers WHERE last_seen_at < now() - $1::interval", interval(age)?);
+        let deleted = sqlx::query!("DELETE FROM workers WHERE last_seen_at < now() - $1::interval", interval(age));
         Ok(deleted.execute(&self.pool).await?.rows_affected())
     }
-}
-
-fn interval(duration: Duration) -> Result<PgInterval> {
-    PgInterval::try_from(duration).map_err(|error| sqlx::Error::Encode(error).into())
 }

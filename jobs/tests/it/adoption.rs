@@ -3,27 +3,13 @@
 use std::time::Duration;
 
 use jobs::Error;
-use jobs::queue::{Adoption, Claim, ErrorKind, Held, Queue, RunEnd, State};
+use jobs::queue::{Adoption, Claim, Held, Queue, State};
 use sqlx::PgPool;
 
-use crate::support::{database, job};
+use crate::support::{database, failure, job};
 
 const LEASE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_mins(10);
-
-fn failure() -> RunEnd {
-    RunEnd {
-        state: State::Failed,
-        exit_code: Some(1),
-        error: Some((ErrorKind::Submission, "The submission failed: ValueError".to_owned())),
-        output_tail: None,
-        simulated: true,
-        clock_control: None,
-        launches: Vec::new(),
-        coverage: None,
-        artifact: None,
-    }
-}
 
 /// A job whose first shape is under way.
 async fn begun(queue: &Queue, shapes: u32) -> Claim {

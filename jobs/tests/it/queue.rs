@@ -5,42 +5,12 @@ use std::time::Duration;
 
 use jobs::Error;
 use jobs::ids::Owner;
-use jobs::queue::{Claim, ClockControl, ErrorKind, KernelTime, Queue, Renewal, RunEnd, State, StoredArtifact};
+use jobs::queue::{Claim, Queue, Renewal, State};
 use sqlx::PgPool;
 
-use crate::support::{database, job};
+use crate::support::{database, failure, job, success};
 
 const LEASE: Duration = Duration::from_secs(30);
-
-fn success(name: &str) -> RunEnd {
-    let artifact = StoredArtifact { path: format!("jobs/{name}"), bytes: 7, sha256: [1; 32] };
-    RunEnd {
-        state: State::Succeeded,
-        exit_code: Some(0),
-        error: None,
-        output_tail: None,
-        simulated: true,
-        clock_control: Some(ClockControl::Base),
-        launches: vec![KernelTime { kernel: "geqr2(float*)".to_owned(), count: 3, total_ns: 900, share: 0.9 }],
-        coverage: Some(0.9),
-        artifact: Some((name.to_owned(), artifact)),
-    }
-}
-
-fn failure() -> RunEnd {
-    let error = Some((ErrorKind::Submission, "The submission failed: ValueError".to_owned()));
-    RunEnd {
-        state: State::Failed,
-        exit_code: Some(1),
-        error,
-        output_tail: None,
-        simulated: true,
-        clock_control: None,
-        launches: Vec::new(),
-        coverage: None,
-        artifact: None,
-    }
-}
 
 async fn claim(queue: &Queue) -> Claim {
     queue.claim("worker", LEASE).await.unwrap().expect("a job waits")

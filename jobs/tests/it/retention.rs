@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use jobs::artifacts::ArtifactStore;
 use jobs::ids::JobId;
-use jobs::queue::{Queue, RunEnd, State, StoredArtifact};
+use jobs::queue::{Queue, RunEnd};
 use jobs::retention::{Pruned, RetentionConfig, prune};
 use sqlx::PgPool;
 
-use crate::support::{database, job};
+use crate::support::{database, job, success};
 
 const DAY: Duration = Duration::from_hours(24);
 const CONFIG: RetentionConfig = RetentionConfig {
@@ -41,7 +41,8 @@ impl Bench {
         let stored = self.store.put_file(&path, &self.folder.path().join("zip")).await.unwrap();
         let run = claim.lease_of(0);
         self.queue.start_run(run).await.unwrap();
-        self.queue.finish_run(run, &with_archive(stored)).await.unwrap();
+        let end = RunEnd { artifact: Some(("a.zip".to_owned(), stored)), ..success("a.zip") };
+        self.queue.finish_run(run, &end).await.unwrap();
         self.queue.finish(claim.id, claim.token).await.unwrap();
         sqlx::query("UPDATE jobs SET ended_at = now() - $2 * interval '1 day' WHERE id = $1")
             .bind(claim.id.0)
@@ -74,20 +75,6 @@ impl Bench {
     async fn has_expired(&self, id: JobId) -> bool {
         let view = self.queue.view(id, None).await.unwrap().unwrap();
         view.runs[0].artifact.as_ref().unwrap().expired_at.is_some()
-    }
-}
-
-fn with_archive(stored: StoredArtifact) -> RunEnd {
-    RunEnd {
-        state: State::Succeeded,
-        exit_code: Some(0),
-        error: None,
-        output_tail: None,
-        simulated: true,
-        clock_control: None,
-        launches: Vec::new(),
-        coverage: None,
-        artifact: Some(("a.zip".to_owned(), stored)),
     }
 }
 

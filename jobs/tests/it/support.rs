@@ -3,7 +3,7 @@
 use jobs::capture::options::RequestOptions;
 use jobs::ids::{JobId, Owner};
 use jobs::problems::Shape;
-use jobs::queue::{NewJob, Queue};
+use jobs::queue::{ClockControl, ErrorKind, KernelTime, NewJob, Queue, RunEnd, State, StoredArtifact};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
@@ -43,5 +43,37 @@ pub fn job(owner: &str, shapes: u32) -> NewJob {
         source: "def custom_kernel(data): return data\n".to_owned(),
         benchmarks: (0..shapes).map(|n| (n, shape(n))).collect(),
         options: RequestOptions::default(),
+    }
+}
+
+/// The end of a shape with an archive of that name.
+pub fn success(name: &str) -> RunEnd {
+    let artifact = StoredArtifact { path: format!("jobs/{name}"), bytes: 7, sha256: [1; 32] };
+    RunEnd {
+        state: State::Succeeded,
+        exit_code: Some(0),
+        error: None,
+        output_tail: None,
+        simulated: true,
+        clock_control: Some(ClockControl::Base),
+        launches: vec![KernelTime { kernel: "geqr2(float*)".to_owned(), count: 3, total_ns: 900, share: 0.9 }],
+        coverage: Some(0.9),
+        artifact: Some((name.to_owned(), artifact)),
+    }
+}
+
+/// The end of a shape whose submission failed.
+pub fn failure() -> RunEnd {
+    let error = Some((ErrorKind::Submission, "The submission failed: ValueError".to_owned()));
+    RunEnd {
+        state: State::Failed,
+        exit_code: Some(1),
+        error,
+        output_tail: None,
+        simulated: true,
+        clock_control: None,
+        launches: Vec::new(),
+        coverage: None,
+        artifact: None,
     }
 }

@@ -10,8 +10,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::GOOD;
+use super::captures::{Capture, captures};
 use super::durability::{Server, capture_times};
-use super::harness::{Capture, Stack, captures, containers, docker, signal};
+use super::harness::{Stack, containers, docker, signal};
 
 /// Long enough for a worker to come and go meanwhile.
 const LONG: &str = "

@@ -1,6 +1,7 @@
 //! The whole stack, from a POST to the archive, with everything real but the GPU.
 
 mod adoption;
+mod captures;
 mod durability;
 mod faults;
 mod harness;
