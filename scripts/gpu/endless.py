@@ -2,9 +2,9 @@
 
     endless.py --into FOLDER [--gpu N] [--limit SECS]
 
-The GPU is idle when nvidia-smi shows no process that computes, no utilisation and little memory in use; it is asked every tenth
-of a second from the end of the container on, as the engine tells it. Exits with 1 when that takes more than two seconds or a
-verdict is not as expected.
+The GPU is idle when the driver (NVML) shows no process that computes, little memory in use, and no utilisation: that is asked
+every few hundredths of a second, and the driver's own samples tell when it was last busy. The time counts from the end of the
+container on, as the engine tells it. Exits with 1 when that takes more than two seconds or a verdict is not as expected.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import threading
 import time
 
 import client
+import nvml
 
 IDLE_SECS = 2.0
 # Given up after this.
@@ -32,11 +33,10 @@ class Watch(threading.Thread):
 
     def __init__(self, gpu):
         super().__init__(daemon=True)
-        self.gpu = gpu
+        self.gpu = nvml.Gpu(gpu)
         self.busy = None  # What the GPU did while the container ran.
-        self.samples = []  # (seconds since the container's end, memory in MiB, utilisation in %, processes)
-        # Without a client of its own the driver may shut the GPU down between two questions, and then answers late.
-        self.holder = subprocess.Popen(["nvidia-smi", "-l", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.samples = []  # (seconds since the container's end, memory in MiB, processes)
+        self.last_busy = None  # seconds since the container's end
         self.events = subprocess.Popen(
             ["docker", "events", "--filter", "type=container", "--filter", "label=ncu-service.job", "--format", "{{json .}}"],
             stdout=subprocess.PIPE,
@@ -55,33 +55,32 @@ class Watch(threading.Thread):
         else:
             return
         while not self.samples or (not self.is_idle() and self.samples[-1][0] < WATCHED_SECS):
-            asked = time.time()
-            self.samples.append((asked - ended, *self.ask()))
-            time.sleep(max(0.0, 0.1 - (time.time() - asked)))
+            memory, processes = self.gpu.memory_mib(), self.gpu.processes()
+            self.samples.append((time.time() - ended, memory, processes))
+            time.sleep(0.02)
+        # A sample tells of the time before it.
+        time.sleep(1.5)
+        self.last_busy = max((at - ended for at, percent in self.gpu.utilisation() if percent), default=None)
 
     def look_at_work(self):
-        # In the capture by then, whose kernel runs.
+        # In the run by then, whose kernel runs.
         time.sleep(15)
-        self.busy = self.ask()
-
-    def ask(self):
-        state = self.smi("--query-gpu=memory.used,utilization.gpu").split(",")
-        processes = self.smi("--query-compute-apps=pid").split()
-        number = lambda text: int(text) if text.strip().isdigit() else -1
-        return number(state[0]), number(state[-1]), len([word for word in processes if word.isdigit()])
-
-    def smi(self, query):
-        argv = ["nvidia-smi", "-i", self.gpu, query, "--format=csv,noheader,nounits"]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=20).stdout
+        percent = max((percent for _, percent in self.gpu.utilisation()), default=0)
+        self.busy = f"{self.gpu.memory_mib()} MiB, {percent} %, {self.gpu.processes()} processes"
 
     def is_idle(self):
-        _, memory, utilisation, processes = self.samples[-1]
-        return 0 <= memory <= IDLE_MIB and utilisation == 0 and processes == 0
+        _, memory, processes = self.samples[-1]
+        return memory <= IDLE_MIB and processes == 0
+
+    def idle_after(self):
+        """Seconds from the container's end until nothing was left; None when that was not seen."""
+        if not self.samples or not self.is_idle() or self.last_busy is None:
+            return None
+        return max(self.samples[-1][0], self.last_busy)
 
     def close(self):
-        for process in (self.events, self.holder):
-            process.kill()
-            process.wait()
+        self.events.kill()
+        self.events.wait()
 
 
 def submit(name, source, leaderboard, arguments):
@@ -107,16 +106,16 @@ def main():
         watch.close()
     print(f"- Endless kernel: {ended.status} after {ended.seconds:.0f} s: {client.cell(ended.error)}")
     good = ended.status == "timed_out"
-    show = lambda memory, utilisation, processes: f"{memory} MiB, {utilisation} %, {processes} processes"
     if watch.busy:
-        print(f"- While it ran the GPU showed {show(*watch.busy)}.")
-    for seconds, *state in watch.samples[:10] if len(watch.samples) <= 10 else [*watch.samples[:5], *watch.samples[-5:]]:
-        print(f"  - {seconds:.2f} s after the container's end: {show(*state)}")
-    if watch.samples and watch.is_idle():
-        seconds = watch.samples[-1][0]
-        step = seconds / max(1, len(watch.samples) - 1)
-        print(f"- The GPU was idle, with no process, {seconds:.2f} s after the container's end (asked every {step:.2f} s).")
-        good = good and seconds <= IDLE_SECS
+        print(f"- While it ran the GPU showed {watch.busy}.")
+    shown = watch.samples if len(watch.samples) <= 10 else [*watch.samples[:5], *watch.samples[-5:]]
+    for seconds, memory, processes in shown:
+        print(f"  - {seconds:.2f} s after the container's end: {memory} MiB, {processes} processes")
+    idle = watch.idle_after()
+    if idle is not None:
+        print(f"- The driver's last sample with work in it ended {watch.last_busy:.2f} s after the container's end.")
+        print(f"- The GPU was idle, with no process, {idle:.2f} s after the container's end.")
+        good = good and idle <= IDLE_SECS
     else:
         print(f"- **The GPU was not seen idle** ({len(watch.samples)} samples).")
         good = False

@@ -7,6 +7,7 @@ goes, so that a run that is ended at its limit tells its cost too. Prints a Mark
 """
 
 import argparse
+import os
 import pathlib
 import re
 import subprocess
@@ -28,13 +29,18 @@ for index in range(launches // 4):
     if index > 4 and index % 100 == 0:
         torch.cuda.synchronize()
         print("watched", 4 * (index - 4), time.monotonic() - started, flush=True)
+torch.cuda.nvtx.range_push("product")
 large @ large
 torch.cuda.synchronize()
+torch.cuda.nvtx.range_pop()
 torch.cuda.nvtx.range_pop()
 """
 PRODUCT = "regex:^(.*gemm.*|.*cublas.*|.*cutlass.*)$"
 MANGLED = ["--kernel-name-base", "mangled"]
 FULL = ["--set", "full"]
+OUTSIDE = "outside the range"
+# As in a container of the service, where TCP is denied.
+SOCKET = ", over a Unix socket"
 BY_NAME = [*MANGLED, "--kernel-name", PRODUCT]
 OPTIONS = {
     "the first launch": [*FULL, "--launch-count", "1"],
@@ -42,21 +48,31 @@ OPTIONS = {
     "by name, each launch size": [*FULL, *BY_NAME, "--filter-mode", "per-launch-config", "--launch-count", "1"],
     "by name and invocation": [*FULL, *MANGLED, "--kernel-id", f"::{PRODUCT}:1", "--launch-count", "1"],
     "each kernel's first": [*FULL, *MANGLED, "--kernel-id", ":::1", "--launch-count", "9"],
+    "each kernel's first" + SOCKET: [*FULL, *MANGLED, "--kernel-id", ":::1", "--launch-count", "9"],
+    "by name and invocation" + SOCKET: [*FULL, *MANGLED, "--kernel-id", f"::{PRODUCT}:1", "--launch-count", "1"],
     "each kernel's first, basic set": ["--set", "basic", *MANGLED, "--kernel-id", ":::1", "--launch-count", "9"],
     "each kernel's first, clocks and caches left alone": [
         *FULL, *MANGLED, "--kernel-id", ":::1", "--launch-count", "9", "--clock-control", "none", "--cache-control", "none",
     ],
+    "by name, one section": ["--section", "LaunchStats", *BY_NAME, "--launch-count", "1"],
     "after a skip of all before it": [*FULL, "--launch-skip-before-match", "LAUNCHES", "--launch-count", "1"],
+    OUTSIDE: [*FULL, "--launch-count", "1"],
 }
 
 
-def run(options, arguments):
+def run(name, options, arguments):
     program = arguments.into / "watched.py"
     program.write_text(PROGRAM)
-    argv = [arguments.ncu, "--config-file", "off", "--nvtx", "--nvtx-include", "custom_kernel/", "--target-processes", "all", *options]
+    argv = [arguments.ncu, "--config-file", "off", "--nvtx", "--target-processes", "all", *options]
+    argv += ["--nvtx-include", "custom_kernel/product/" if name == OUTSIDE else "custom_kernel/"]
     argv += ["-f", "-o", str(arguments.into / "watched"), sys.executable, str(program), str(arguments.launches)]
+    environment = dict(os.environ)
+    if name.endswith(SOCKET):
+        environment["NV_COMPUTE_PROFILER_LOCAL_CONNECTION_OVERRIDE"] = "uds"
     try:
-        text = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=arguments.limit).stdout
+        text = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=arguments.limit, env=environment
+        ).stdout
         ended = "yes"
     except subprocess.TimeoutExpired as timeout:
         text, ended = timeout.stdout or b"", "no"
@@ -77,7 +93,7 @@ def main():
     print("| launches chosen | ms a launch | watched | launches profiled | the product | ended |\n| --- | --- | --- | --- | --- | --- |")
     for name, options in OPTIONS.items():
         options = [str(arguments.launches) if word == "LAUNCHES" else word for word in options]
-        last, profiled, product, ended = run(options, arguments)
+        last, profiled, product, ended = run(name, options, arguments)
         cost = f"{1000 * float(last[1]) / int(last[0]):.2f} | {int(last[0]):,}" if last else "| 0"
         print(f"| {name} | {cost} | {profiled} | {product} | {ended} |", flush=True)
 

@@ -100,7 +100,7 @@ fn overview(
     let tracing = tracer::variables(&layout.launches, python_packages);
     let env = [environment.for_next_step()?, &[profiling()], &tracing].concat();
     let stuck = Cell::new(None);
-    let look = || stuck.set(Trace::read(&layout.launches).ok().and_then(|trace| trace.stuck()));
+    let look = || stuck.set(Trace::read(&layout.launches).ok().and_then(|trace| trace.stuck(request.warm_calls > 0)));
     let spec = Spec {
         name: protocol::OVERVIEW_STEP,
         argv: evaluator,

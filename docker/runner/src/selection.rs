@@ -1,15 +1,15 @@
 //! From what the overview saw to the options of `ncu` that choose launches. Pure: no file is read and nothing is run.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ncu_runner::protocol::{CaptureMode, Choice, Selection};
 
-use crate::trace::Trace;
+use crate::trace::{Group, Run, Trace};
 
 /// The part of the time after which further kernels are left out of a `hot` capture.
 const ENOUGH: f64 = 0.9;
-/// Launches that a capture may watch without profiling them. On an H200 `ncu --set full` had not watched 20,000 of them after
-/// 190 s, and only a count for all launches together lets it stop watching.
+/// Launches that a capture may watch without profiling them. Watching stops at `--launch-count`; in a container 2,000 launches
+/// have taken more than half a minute.
 const MAX_WATCHED: u64 = 2_000;
 /// Characters of one name in a filter; a longer name is told by its beginning.
 const MAX_PATTERN_CHARS: usize = 1000;
@@ -56,8 +56,7 @@ pub fn choose(selection: Selection, filtered: bool, trace: &Trace) -> (Vec<Strin
     let kernels = kernels(trace);
     let max = u64::from(selection.max_launches);
     let fall_back = |why: &str| {
-        let coverage =
-            (!kernels.is_empty() && !filtered).then(|| coverage(trace, &kernels, &first(trace, max, |_| true)));
+        let coverage = (!kernels.is_empty() && !filtered).then(|| coverage(trace, &kernels, &first(trace, max)));
         let fallback = (selection.mode != CaptureMode::Window).then(|| why.to_owned());
         (count_option(max), Choice { mode: CaptureMode::Window, fallback, coverage })
     };
@@ -79,13 +78,12 @@ pub fn choose(selection: Selection, filtered: bool, trace: &Trace) -> (Vec<Strin
 /// would make `ncu` watch every launch, however many there are: the overview knows how many kernels there will be. By
 /// default `ncu` counts invocations by the function's name alone, in which all instances of a template are one kernel.
 fn distinct(trace: &Trace, kernels: &[Kernel], max: u64) -> (Vec<String>, Choice) {
-    let (mut met, mut watched) = (HashSet::new(), 0_u64);
-    for run in &trace.runs {
-        if met.len() as u64 == max || watched >= MAX_WATCHED {
+    let mut met = HashSet::new();
+    for run in watched(trace) {
+        if met.len() as u64 == max {
             break;
         }
         met.insert(trace.groups[run.group].name.as_slice());
-        watched = watched.saturating_add(run.count);
     }
     let by_kernel = ["--kernel-name-base", "mangled", "--kernel-id", ":::1"].map(str::to_owned);
     let options = [by_kernel.to_vec(), count_option(met.len() as u64)].concat();
@@ -96,8 +94,7 @@ fn distinct(trace: &Trace, kernels: &[Kernel], max: u64) -> (Vec<String>, Choice
 /// The longest kernels by name, until they hold [`ENOUGH`] of the time.
 ///
 /// Each of their launch sizes once, where there are few enough of them: a kernel's first launch need not be like the one
-/// that takes its time. Else `ncu` takes launches of any of them in their order, so it must take as many as it needs to
-/// meet the last of them once; `max` is the limit of that.
+/// that takes its time. Else those of their launches that [`invocations`] names.
 fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Option<(Vec<String>, Choice)> {
     let total = trace.total_ns();
     let mut chosen = HashSet::new();
@@ -116,20 +113,73 @@ fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Option<(Vec<String>, Choi
     if patterns.is_empty() {
         return None;
     }
-    let filter = format!("regex:^({})$", patterns.join("|"));
-    let mut options = ["--kernel-name-base", "mangled", "--kernel-name"].map(str::to_owned).to_vec();
-    options.push(filter);
+    let names = format!("regex:^({})$", patterns.join("|"));
     let sizes = trace.groups.iter().filter(|group| group.count > 0 && chosen.contains(group.name.as_slice())).count();
+    let mut options = ["--kernel-name-base", "mangled"].map(str::to_owned).to_vec();
     let met = if sizes as u64 <= max && trace.launches() <= MAX_WATCHED && !trace.is_partial {
-        options.extend(["--filter-mode", "per-launch-config"].map(str::to_owned));
+        options.extend(["--kernel-name", &names, "--filter-mode", "per-launch-config"].map(str::to_owned));
         options.extend(count_option(1));
         chosen
     } else {
-        let count = needed(trace, &chosen).min(max);
+        let Invocations { numbers, count, met } = invocations(trace, &chosen, max);
+        let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
+        options.extend(["--kernel-id".to_owned(), format!("::{names}:{}", numbers.join("|"))]);
         options.extend(count_option(count));
-        first(trace, count, |name| chosen.contains(name))
+        met
     };
     Some((options, Choice { mode: CaptureMode::Hot, fallback: None, coverage: Some(coverage(trace, kernels, &met)) }))
+}
+
+/// Which invocations of the chosen kernels are captured.
+struct Invocations<'a> {
+    /// Their numbers, from 1. Each counts for every kernel.
+    numbers: BTreeSet<u64>,
+    /// How many launches that are.
+    count: u64,
+    /// The kernels that they belong to.
+    met: HashSet<&'a [u8]>,
+}
+
+/// `max` launches at most, of those that may be watched: the first of those sizes that hold most of the time, and each
+/// kernel at least once.
+fn invocations<'a>(trace: &'a Trace, chosen: &HashSet<&[u8]>, max: u64) -> Invocations<'a> {
+    let (mut launches, mut firsts) = (HashMap::new(), HashMap::new());
+    for run in watched(trace) {
+        let name = trace.groups[run.group].name.as_slice();
+        if chosen.contains(name) {
+            let so_far: &mut u64 = launches.entry(name).or_default();
+            firsts.entry(run.group).or_insert(*so_far + 1);
+            *so_far = so_far.saturating_add(run.count);
+        }
+    }
+    let mut sizes: Vec<(&Group, u64)> = firsts.iter().map(|(&group, &number)| (&trace.groups[group], number)).collect();
+    sizes.sort_by_key(|&(group, number)| (std::cmp::Reverse(group.total_ns), number));
+
+    let captured =
+        |numbers: &BTreeSet<u64>| launches.values().map(|&count| numbers.range(..=count).count() as u64).sum::<u64>();
+    let mut seen = HashSet::new();
+    let heaviest = sizes.iter().filter(|(group, _)| seen.insert(&group.name)).map(|&(_, number)| number);
+    let mut numbers: BTreeSet<u64> = heaviest.collect();
+    if numbers.is_empty() || captured(&numbers) > max {
+        numbers = BTreeSet::from([1]);
+    }
+    for (_, number) in sizes {
+        if numbers.insert(number) && captured(&numbers) > max {
+            numbers.remove(&number);
+        }
+    }
+    // Where none was met, ncu must still be told to stop.
+    Invocations { count: captured(&numbers).max(1), met: launches.into_keys().collect(), numbers }
+}
+
+/// The launches that may be watched.
+fn watched(trace: &Trace) -> impl Iterator<Item = &Run> {
+    let mut before = 0_u64;
+    trace.runs.iter().take_while(move |run| {
+        let is_near = before < MAX_WATCHED;
+        before = before.saturating_add(run.count);
+        is_near
+    })
 }
 
 /// A regular expression for one name in which nothing has a meaning but `.`: every character that is not a letter, a digit
@@ -143,37 +193,16 @@ fn pattern(name: &[u8]) -> String {
     pattern
 }
 
-/// How many launches of the chosen kernels there are up to the first launch of the last of them.
-fn needed(trace: &Trace, chosen: &HashSet<&[u8]>) -> u64 {
-    let mut unmet = chosen.clone();
-    let mut needed = 0_u64;
-    for run in &trace.runs {
-        let name = trace.groups[run.group].name.as_slice();
-        if !chosen.contains(name) {
-            continue;
-        }
-        if unmet.remove(name) && unmet.is_empty() {
-            return needed.saturating_add(1);
-        }
-        needed = needed.saturating_add(run.count);
-    }
-    // The order was not kept to the end: the limit decides.
-    u64::MAX
-}
-
-/// The kernels among the first `count` launches that `matches` lets through.
-fn first(trace: &Trace, count: u64, matches: impl Fn(&[u8]) -> bool) -> HashSet<&[u8]> {
+/// The kernels among the first `count` launches.
+fn first(trace: &Trace, count: u64) -> HashSet<&[u8]> {
     let mut met = HashSet::new();
     let mut left = count;
     for run in &trace.runs {
-        let name = trace.groups[run.group].name.as_slice();
         if left == 0 {
             break;
         }
-        if matches(name) {
-            met.insert(name);
-            left = left.saturating_sub(run.count);
-        }
+        met.insert(trace.groups[run.group].name.as_slice());
+        left = left.saturating_sub(run.count);
     }
     met
 }
@@ -191,7 +220,6 @@ fn count_option(count: u64) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Group, Run};
 
     /// A trace out of (name, launches in a row, nanoseconds of each launch).
     fn trace(runs: &[(&str, u64, u64)]) -> Trace {
@@ -269,21 +297,41 @@ mod tests {
         trace
     }
 
+    const BY_NUMBER: &str = "--kernel-name-base mangled --kernel-id";
+
     #[test]
-    fn hot_takes_each_launch_size_once_and_a_window_of_them_where_there_are_too_many() {
+    fn hot_takes_each_launch_size_once_and_the_heaviest_where_there_are_too_many() {
         let (options, choice) = chosen(CaptureMode::Hot, 10, &sized("a", 10));
         assert_eq!((options, percent(&choice)), (format!("{HOT} regex:^(a)$ {EACH_SIZE}"), Some(100.0)));
-        assert!(chosen(CaptureMode::Hot, 10, &sized("a", 11)).0.ends_with("regex:^(a)$ --launch-count 1"));
+        let (options, choice) = chosen(CaptureMode::Hot, 10, &sized("a", 12));
+        let expected = format!("{BY_NUMBER} ::regex:^(a)$:1|2|3|4|5|6|7|8|9|12 --launch-count 10");
+        assert_eq!((options, percent(&choice)), (expected, Some(100.0)));
     }
 
     #[test]
-    fn hot_counts_as_far_as_the_last_chosen_kernels_first_launch_where_watching_all_takes_too_long() {
-        let near = trace(&[("a", 3, 20), ("other", MAX_WATCHED, 0), ("b", 1, 40), ("a", 9, 20)]);
-        assert!(chosen(CaptureMode::Hot, 10, &near).0.ends_with("regex:^(a|b)$ --launch-count 4"));
-        // Too far: the window over the hot kernels is cut, and the coverage says so.
+    fn a_number_counts_for_every_hot_kernel_and_no_more_launches_are_captured_than_asked_for() {
+        // 12 sizes of one kernel, the last the heaviest, and 20 launches of another.
+        let mut trace = sized("a", 12);
+        trace.groups.push(Group { name: b"b".to_vec(), grid: [1; 3], block: [1; 3], count: 20, total_ns: 900 });
+        trace.runs.push(Run { group: 12, count: 20 });
+        let options = |max| chosen(CaptureMode::Hot, max, &trace).0;
+        assert_eq!(options(10), format!("{BY_NUMBER} ::regex:^(a|b)$:1|2|3|4|12 --launch-count 10"));
+        assert_eq!(options(4), format!("{BY_NUMBER} ::regex:^(a|b)$:1|12 --launch-count 4"));
+        assert_eq!(
+            options(3),
+            format!("{BY_NUMBER} ::regex:^(a|b)$:1 --launch-count 2"),
+            "each kernel once comes first"
+        );
+    }
+
+    #[test]
+    fn hot_stops_at_the_last_launch_it_wants_where_watching_all_takes_too_long() {
+        let near = trace(&[("a", 3, 20), ("other", MAX_WATCHED - 10, 0), ("b", 1, 400), ("a", 20, 20)]);
+        assert_eq!(chosen(CaptureMode::Hot, 10, &near).0, format!("{BY_NUMBER} ::regex:^(a|b)$:1 --launch-count 2"));
+        // Too far: what is met in time is captured, and the coverage says what that leaves.
         let far = trace(&[("a", MAX_WATCHED, 1), ("b", 1, MAX_WATCHED)]);
         let (options, choice) = chosen(CaptureMode::Hot, 10, &far);
-        assert!(options.ends_with("regex:^(a|b)$ --launch-count 10"), "{options}");
+        assert!(options.ends_with("regex:^(a|b)$:1 --launch-count 1"), "{options}");
         assert_eq!(percent(&choice), Some(50.0));
     }
 
@@ -298,12 +346,14 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_was_not_kept_to_the_end_leaves_the_limit() {
+    fn what_an_order_that_was_not_kept_to_the_end_leaves_out_is_not_promised() {
         let mut trace = trace(&[("a", MAX_WATCHED, 1), ("b", 1, MAX_WATCHED)]);
-        trace.runs.truncate(1);
-        let (options, choice) = chosen(CaptureMode::Hot, 7, &trace);
-        assert!(options.ends_with("regex:^(a|b)$ --launch-count 7"), "{options}");
-        assert_eq!(percent(&choice), Some(50.0));
+        for (kept, share) in [(1, 50.0), (0, 0.0)] {
+            trace.runs.truncate(kept);
+            let (options, choice) = chosen(CaptureMode::Hot, 7, &trace);
+            assert!(options.ends_with("regex:^(a|b)$:1 --launch-count 1"), "{options}");
+            assert_eq!(percent(&choice), Some(share));
+        }
     }
 
     #[test]

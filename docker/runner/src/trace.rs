@@ -34,6 +34,8 @@ pub struct Trace {
 pub struct Entered {
     /// Its id.
     pub process: u32,
+    /// How often.
+    pub times: u32,
     /// Whether it has not left the range again.
     pub is_inside: bool,
 }
@@ -75,10 +77,12 @@ impl Trace {
     }
 
     /// Where the program hangs, asked while it runs; `None` when that is outside of the range, as far as the tracer knows.
-    pub fn stuck(&self) -> Option<Stuck> {
+    ///
+    /// Warm calls leave the range and enter it again, so with them the submission's own calls also lie between the two.
+    pub fn stuck(&self, has_warm_calls: bool) -> Option<Stuck> {
         let (alive, gone): (Vec<&Entered>, Vec<&Entered>) =
             self.entered.iter().partition(|entered| is_alive(entered.process));
-        if alive.iter().any(|entered| entered.is_inside) {
+        if alive.iter().any(|entered| entered.is_inside || (has_warm_calls && entered.times == 1)) {
             return Some(Stuck::InRange);
         }
         // An exception that ends the process leaves the range first.
@@ -121,9 +125,9 @@ pub fn parse(content: &[u8]) -> Option<Trace> {
     let process: u32 = lines.next()?.strip_prefix("process ")?.parse().ok()?;
     let lost: u64 = lines.next()?.strip_prefix("lost ")?.parse().ok()?;
     let (entered, left) = lines.next()?.strip_prefix("range ")?.split_once(' ')?;
-    let (entered, left): (u32, u32) = (entered.parse().ok()?, left.parse().ok()?);
-    let is_inside = entered.checked_sub(left)? > 0;
-    let entered = (entered > 0).then_some(Entered { process, is_inside });
+    let (times, left): (u32, u32) = (entered.parse().ok()?, left.parse().ok()?);
+    let is_inside = times.checked_sub(left)? > 0;
+    let entered = (times > 0).then_some(Entered { process, times, is_inside });
     let mut trace = Trace { is_partial: lost > 0, entered: entered.into_iter().collect(), ..Trace::default() };
     for line in lines {
         let mut words = line.split(' ');
@@ -231,18 +235,20 @@ mod tests {
             parse(file.as_bytes()).unwrap()
         };
         let (mine, nobodys) = (std::process::id(), u32::MAX);
-        assert_eq!(with(mine, "range 2 2").stuck(), None);
-        assert_eq!(with(mine, "range 0 0").stuck(), None);
-        assert_eq!(with(mine, "range 2 1").stuck(), Some(Stuck::InRange));
-        assert_eq!(with(nobodys, "range 2 1").stuck(), Some(Stuck::Died));
-        assert_eq!(with(nobodys, "range 1 1").stuck(), Some(Stuck::Died), "an exception leaves the range first");
-        assert_eq!(with(nobodys, "range 0 0").stuck(), None);
+        assert_eq!(with(mine, "range 2 2").stuck(false), None);
+        assert_eq!(with(mine, "range 0 0").stuck(false), None);
+        assert_eq!(with(mine, "range 1 1").stuck(true), Some(Stuck::InRange), "a warm call");
+        assert_eq!(with(mine, "range 2 2").stuck(true), None);
+        assert_eq!(with(mine, "range 2 1").stuck(false), Some(Stuck::InRange));
+        assert_eq!(with(nobodys, "range 2 1").stuck(false), Some(Stuck::Died));
+        assert_eq!(with(nobodys, "range 1 1").stuck(false), Some(Stuck::Died), "an exception leaves the range first");
+        assert_eq!(with(nobodys, "range 0 0").stuck(false), None);
         let mut both = with(nobodys, "range 1 0");
         both.append(with(mine, "range 1 0"));
-        assert_eq!(both.stuck(), Some(Stuck::InRange), "one that lives is what is waited for");
+        assert_eq!(both.stuck(false), Some(Stuck::InRange), "one that lives is what is waited for");
         let mut both = with(nobodys, "range 1 1");
         both.append(with(mine, "range 1 1"));
-        assert_eq!(both.stuck(), None, "whoever lives is waited for outside of the range");
+        assert_eq!(both.stuck(false), None, "whoever lives is waited for outside of the range");
     }
 
     #[test]

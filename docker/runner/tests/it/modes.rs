@@ -95,6 +95,23 @@ def custom_kernel(data):
 }
 
 #[test]
+fn hot_takes_the_heaviest_sizes_of_a_kernel_that_has_many() {
+    let submission = "
+import time, standin_gpu as gpu
+def custom_kernel(data):
+    for size in range(1, 31):
+        gpu.launch('solve(float *)', size, 64, time.sleep, 1 if size == 25 else 0.001)
+    a, b = data
+    return [x + y for x, y in zip(a, b)]
+";
+    let (bench, ran) = captured(submission, CaptureMode::Hot, 3);
+    assert_eq!(bench.kernels(), ["solve"; 3]);
+    let details = bench.out("ncu-details.txt");
+    assert!(details.contains("(25, 1, 1)"), "{details}");
+    assert_eq!(choice(&ran).coverage, Some(1.0));
+}
+
+#[test]
 fn hostile_names_are_data_in_the_filter_in_the_table_and_in_the_outcome() {
     let submission = r#"
 import time, standin_gpu as gpu

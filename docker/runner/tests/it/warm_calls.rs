@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use ncu_runner::protocol::CaptureMode;
+use ncu_runner::protocol::{CaptureMode, Stuck};
 
 use crate::bench::{Bench, Ran, STARTER};
 
@@ -53,6 +53,15 @@ fn a_warm_call_keeps_the_set_up_of_a_first_call_out_of_the_report() {
     assert_eq!(bench.kernels(), ["add"]);
     // The overview chooses what is captured, so it is of a warm call too.
     assert_eq!(warm.outcome.overview.unwrap().launches, 1);
+}
+
+#[test]
+fn a_warm_call_that_hangs_is_not_run_again_under_the_profiler() {
+    let mut bench = Bench::new("import time\ndef custom_kernel(data): time.sleep(999)\n");
+    (bench.capture.warm_calls, bench.capture.warmup_timeout_secs) = (1, 5);
+    let ran = bench.run();
+    assert_eq!(ran.exits(), [("overview", None)], "one limit, not two");
+    assert_eq!(ran.outcome.stuck, Some(Stuck::InRange));
 }
 
 #[test]
