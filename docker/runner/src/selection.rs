@@ -69,8 +69,7 @@ pub fn choose(selection: Selection, filtered: bool, trace: &Trace) -> (Vec<Strin
     match selection.mode {
         CaptureMode::Window => fall_back(""),
         CaptureMode::Distinct => distinct(trace, &kernels, max),
-        CaptureMode::Hot => hot(trace, &kernels, max)
-            .unwrap_or_else(|| fall_back("No kernel of the overview has a name, so the first launches were captured.")),
+        CaptureMode::Hot => hot(trace, &kernels, max).unwrap_or_else(fall_back),
     }
 }
 
@@ -95,7 +94,9 @@ fn distinct(trace: &Trace, kernels: &[Kernel], max: u64) -> (Vec<String>, Choice
 ///
 /// Each of their launch sizes once, where there are few enough of them: a kernel's first launch need not be like the one
 /// that takes its time. Else those of their launches that [`invocations`] names.
-fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Option<(Vec<String>, Choice)> {
+///
+/// The error says why there is no such capture.
+fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Result<(Vec<String>, Choice), &'static str> {
     let total = trace.total_ns();
     let mut chosen = HashSet::new();
     let mut patterns: Vec<String> = Vec::new();
@@ -111,7 +112,7 @@ fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Option<(Vec<String>, Choi
         patterns.push(pattern);
     }
     if patterns.is_empty() {
-        return None;
+        return Err("No kernel of the overview has a name, so the first launches were captured.");
     }
     let names = format!("regex:^({})$", patterns.join("|"));
     let sizes = trace.groups.iter().filter(|group| group.count > 0 && chosen.contains(group.name.as_slice())).count();
@@ -122,12 +123,16 @@ fn hot(trace: &Trace, kernels: &[Kernel], max: u64) -> Option<(Vec<String>, Choi
         chosen
     } else {
         let Invocations { numbers, count, met } = invocations(trace, &chosen, max);
+        if met.is_empty() {
+            return Err("The kernels that hold most of the time are launched behind more launches than a capture can \
+                        watch, so the first launches were captured.");
+        }
         let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
         options.extend(["--kernel-id".to_owned(), format!("::{names}:{}", numbers.join("|"))]);
         options.extend(count_option(count));
         met
     };
-    Some((options, Choice { mode: CaptureMode::Hot, fallback: None, coverage: Some(coverage(trace, kernels, &met)) }))
+    Ok((options, Choice { mode: CaptureMode::Hot, fallback: None, coverage: Some(coverage(trace, kernels, &met)) }))
 }
 
 /// Which invocations of the chosen kernels are captured.
@@ -168,8 +173,7 @@ fn invocations<'a>(trace: &'a Trace, chosen: &HashSet<&[u8]>, max: u64) -> Invoc
             numbers.remove(&number);
         }
     }
-    // Where none was met, ncu must still be told to stop.
-    Invocations { count: captured(&numbers).max(1), met: launches.into_keys().collect(), numbers }
+    Invocations { count: captured(&numbers), met: launches.into_keys().collect(), numbers }
 }
 
 /// The launches that may be watched.
@@ -348,12 +352,18 @@ mod tests {
     #[test]
     fn what_an_order_that_was_not_kept_to_the_end_leaves_out_is_not_promised() {
         let mut trace = trace(&[("a", MAX_WATCHED, 1), ("b", 1, MAX_WATCHED)]);
-        for (kept, share) in [(1, 50.0), (0, 0.0)] {
-            trace.runs.truncate(kept);
-            let (options, choice) = chosen(CaptureMode::Hot, 7, &trace);
-            assert!(options.ends_with("regex:^(a|b)$:1 --launch-count 1"), "{options}");
-            assert_eq!(percent(&choice), Some(share));
-        }
+        trace.runs.truncate(1);
+        let (options, choice) = chosen(CaptureMode::Hot, 7, &trace);
+        assert!(options.ends_with("regex:^(a|b)$:1 --launch-count 1"), "{options}");
+        assert_eq!(percent(&choice), Some(50.0));
+    }
+
+    #[test]
+    fn a_window_is_taken_where_every_hot_kernel_comes_too_late_to_be_watched_for() {
+        let late = trace(&[("tick", MAX_WATCHED, 1), ("heavy", 1, 100 * MAX_WATCHED)]);
+        let (options, choice) = chosen(CaptureMode::Hot, 7, &late);
+        assert_eq!((options.as_str(), choice.mode), ("--launch-count 7", CaptureMode::Window));
+        assert!(choice.fallback.unwrap().contains("behind more launches"));
     }
 
     #[test]
