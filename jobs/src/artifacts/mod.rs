@@ -1,9 +1,10 @@
 //! Where archives are kept: an object store behind a URL, a local folder by default.
 
 pub mod archive;
+mod local;
 pub mod manifest;
 
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,11 +25,15 @@ use crate::{Error, Result};
 
 /// How much of an archive is in memory at once, in bytes; also the size of a part of an S3 upload.
 const CHUNK_BYTES: usize = 8 << 20;
+/// Where probes are put. One is left there when its process dies in between.
+pub const PROBES: &str = "probe/";
 
 /// The artifact store.
 #[derive(Debug, Clone)]
 pub struct ArtifactStore {
     store: Arc<dyn ObjectStore>,
+    /// Where it is a local folder.
+    folder: Option<PathBuf>,
 }
 
 impl ArtifactStore {
@@ -38,7 +43,7 @@ impl ArtifactStore {
         if url.scheme() == "s3" {
             let bucket = AmazonS3Builder::from_env().with_url(url.as_str()).build()?;
             let prefix = Path::parse(url.path()).map_err(object_store::Error::from)?;
-            return Ok(Self { store: Arc::new(PrefixStore::new(bucket, prefix)) });
+            return Ok(Self { store: Arc::new(PrefixStore::new(bucket, prefix)), folder: None });
         }
         let folder = url.to_file_path().map_err(|()| Error::Io {
             action: "opening the artifact folder".to_owned(),
@@ -47,8 +52,8 @@ impl ArtifactStore {
         std::fs::create_dir_all(&folder)
             .map_err(Error::io(format!("making the artifact folder {}", folder.display())))?;
         // A job is `succeeded` only when its archive survives a power cut, hence the fsync.
-        let store = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true).with_automatic_cleanup(true);
-        Ok(Self { store: Arc::new(store) })
+        let store = LocalFileSystem::new_with_prefix(&folder)?.with_fsync(true).with_automatic_cleanup(true);
+        Ok(Self { store: Arc::new(store), folder: Some(folder) })
     }
 
     /// Stores a local file, streamed, and reads back its size. The object appears whole or not at all.
@@ -90,7 +95,7 @@ impl ArtifactStore {
 
     /// Puts a small object, looks at it, reads it back and deletes it: whether the store does all that it is needed for.
     pub async fn probe(&self) -> Result<()> {
-        let location = Path::from(format!("probe/{}", uuid::Uuid::new_v4().as_simple()));
+        let location = Path::from(format!("{PROBES}{}", uuid::Uuid::new_v4().as_simple()));
         let content = Bytes::from_static(b"ncu-service");
         self.store.put(&location, content.clone().into()).await?;
         let size = self.store.head(&location).await?.size;
@@ -118,6 +123,15 @@ impl ArtifactStore {
     pub async fn older_than(&self, time: DateTime<Utc>) -> Result<Vec<String>> {
         let old = self.store.list(None).try_filter(|object| std::future::ready(object.last_modified < time));
         Ok(old.map_ok(|object| object.location.to_string()).try_collect().await?)
+    }
+
+    /// Deletes what uploads of before `time` left that were never finished: a killed process cannot abort its own. Says how
+    /// many. In an object store they are the bucket's to expire.
+    pub async fn delete_unfinished(&self, time: DateTime<Utc>) -> Result<u64> {
+        let Some(folder) = self.folder.clone() else { return Ok(0) };
+        tokio::task::spawn_blocking(move || local::delete_unfinished(&folder, time.into()))
+            .await
+            .map_err(|panic| Error::Internal(format!("deleting unfinished uploads: {panic}")))?
     }
 
     /// Streams an object.

@@ -1,6 +1,5 @@
 //! A tiny kernel, captured for real: the same container, runner and restrictions as for a submission.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ncu_runner::protocol::{self, CaptureMode, CaptureRequest, LandlockState, Outcome, Request, Selection, TaskFile};
@@ -13,6 +12,7 @@ use crate::collect::OutputDir;
 use crate::gpu::Gpus;
 use crate::ids::JobId;
 use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels, Sandbox};
+use crate::worker::hold::{AttemptFolder, FoundFolder};
 use crate::worker::stage::{self, RunFolder};
 use crate::worker::turn::{self, LeftBehind};
 use crate::worker::{WorkerConfig, blocking};
@@ -25,6 +25,8 @@ const LANDLOCK: &str = "Landlock";
 /// Stands for the submission and for the evaluator.
 const PROGRAM: &str = include_str!("launch.py");
 const PROGRAM_NAME: &str = "submission.py";
+/// Beneath the jobs folder, where a worker has the folder of its own instance.
+const FOLDER: &str = "doctor";
 /// Limit of each of the runner's two steps.
 const STEP_LIMIT: Duration = Duration::from_mins(1);
 /// Limit of the container.
@@ -66,16 +68,36 @@ pub(super) struct Ran {
     _folder: Scratch,
 }
 
-/// A folder that goes with this value.
+/// A folder that goes with this value. It is locked, so that another doctor knows that this one lives.
 #[derive(Debug)]
-struct Scratch(PathBuf);
+struct Scratch(AttemptFolder);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = stage::remove(&self.0) {
-            tracing::warn!(%error, folder = %self.0.display(), "the tiny capture's folder could not be removed");
+        let folder = self.0.path();
+        if let Err(error) = stage::remove(folder) {
+            tracing::warn!(%error, folder = %folder.display(), "the tiny capture's folder could not be removed");
         }
     }
+}
+
+/// Removes the containers and folders of doctors that were killed half-way.
+pub(super) async fn clear(config: &WorkerConfig, sandbox: &Sandbox) -> Result<()> {
+    let folder = config.jobs_dir.join(FOLDER);
+    let abandoned = blocking(move || {
+        let mut found = FoundFolder::list(&folder)?;
+        found.retain_mut(FoundFolder::is_abandoned);
+        Ok(found)
+    });
+    for found in abandoned.await? {
+        if let Some(token) = found.claim_token {
+            for container in sandbox.leftovers_of(token).await? {
+                sandbox.remove(&container.container_id).await?;
+            }
+        }
+        blocking(move || stage::remove(&found.path)).await?;
+    }
+    Ok(())
 }
 
 /// Runs a capture's container in its turn on the GPU.
@@ -87,12 +109,13 @@ pub(super) async fn run(
     limit: Duration,
 ) -> Result<Ran> {
     let request = Request::Capture(request(config));
-    let (path, user) = (config.jobs_dir.join(format!("doctor-{}", Uuid::new_v4().as_simple())), config.sandbox.user);
-    let scratch = Scratch(path.clone());
+    let (doctors, token, user) = (config.jobs_dir.join(FOLDER), Uuid::new_v4(), config.sandbox.user);
+    let scratch = Scratch(blocking(move || AttemptFolder::create(&doctors, token)).await?);
+    let path = scratch.0.of_run(0);
     let folder = blocking(move || RunFolder::create(path)).await?;
     let (input, output) = (folder.capture_input(&request, PROGRAM)?, folder.capture_output(user)?);
     let spec = ContainerSpec {
-        labels: Labels { job: JobId::random(), benchmark: 0, attempt: 1, token: Uuid::new_v4(), adoption: 0 },
+        labels: Labels { job: JobId::random(), benchmark: 0, attempt: 1, token, adoption: 0 },
         inputs: Inputs::Capture { input: &input, problems: &input },
         output: &output,
         command,

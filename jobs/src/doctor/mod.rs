@@ -109,6 +109,9 @@ pub async fn examine(config: &WorkerConfig) -> Report {
     "doctor".clone_into(&mut sandbox_config.scope);
     match Sandbox::connect(sandbox_config).await {
         Ok(sandbox) => {
+            if let Err(error) = capture::clear(config, &sandbox).await {
+                tracing::warn!(%error, "what an earlier doctor left could not be removed");
+            }
             findings.extend(engine::versions(&sandbox).await);
             findings.push(engine::toolkit(&config.sandbox.gpus).await);
             let image = engine::image(&sandbox).await;

@@ -10,7 +10,7 @@ use chrono::Utc;
 
 pub use config::RetentionConfig;
 
-use crate::artifacts::ArtifactStore;
+use crate::artifacts::{ArtifactStore, PROBES};
 use crate::ids::JobId;
 use crate::queue::Queue;
 use crate::{Error, Result};
@@ -29,6 +29,8 @@ pub struct Pruned {
     pub deleted: u64,
     /// Objects deleted that no run refers to.
     pub orphans: u64,
+    /// Uploads deleted that were never finished.
+    pub unfinished: u64,
     /// Jobs.
     pub jobs: u64,
     /// Rows of workers.
@@ -70,6 +72,7 @@ async fn round(queue: &Queue, store: &ArtifactStore, config: &RetentionConfig) -
         }
     }
     pruned.orphans = orphans(queue, store).await?;
+    pruned.unfinished = store.delete_unfinished(Utc::now() - ORPHAN_AGE).await?;
     loop {
         let deleted = queue.delete_jobs_older_than(config.jobs).await?;
         pruned.jobs += deleted;
@@ -81,11 +84,16 @@ async fn round(queue: &Queue, store: &ArtifactStore, config: &RetentionConfig) -
     failed.map_or(Ok(pruned), Err)
 }
 
-/// Deletes what attempts stored whose result was refused.
+/// Deletes what attempts stored whose result was refused, and what probes of the store left.
 async fn orphans(queue: &Queue, store: &ArtifactStore) -> Result<u64> {
     let objects = store.older_than(Utc::now() - ORPHAN_AGE).await?;
-    let of_jobs: Vec<(JobId, String)> = objects.into_iter().filter_map(|path| Some((job_of(&path)?, path))).collect();
+    let (probes, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(|path| path.starts_with(PROBES));
     let mut deleted = 0;
+    for probe in probes {
+        store.delete(&probe).await?;
+        deleted += 1;
+    }
+    let of_jobs: Vec<(JobId, String)> = objects.into_iter().filter_map(|path| Some((job_of(&path)?, path))).collect();
     for some in of_jobs.chunks(LOOKED_UP) {
         for path in queue.unreferenced(some).await? {
             tracing::info!(path, "deleting an archive that no run refers to");

@@ -40,13 +40,6 @@ impl ShapeRun<'_> {
     /// Runs the capture, or waits for one that an earlier holder of the attempt started. `None` when it was stopped for the
     /// attempt's sake.
     pub(super) async fn capture(&self, adopted: Option<&Leftover>) -> Result<Option<Captured>> {
-        let was_over = match adopted {
-            Some(container) => {
-                let found = self.worker.sandbox.find(&container.container_id).await?;
-                found.is_some_and(|found| found.has_ended)
-            }
-            None => false,
-        };
         let (request, output, ended) = match adopted {
             Some(container) => self.rejoin_capture(container).await?,
             None => self.run_capture().await?,
@@ -55,10 +48,11 @@ impl ShapeRun<'_> {
             return Ok(None);
         }
         let captured = self.collect(request, output, ended).await?;
-        if was_over && captured.outcome.is_none() && matches!(captured.ended.how, How::Exited { oom_killed: false, .. })
-        {
-            // Nobody saw why. It may have gone down with the host or the engine, and then the submission is not to blame.
-            return Err(Error::Capture("the capture ended without an outcome while no worker was there".to_owned()));
+        let just_ended = matches!(captured.ended.how, How::Exited { oom_killed: false, .. });
+        if adopted.is_some() && captured.outcome.is_none() && just_ended {
+            // It may have ended while no worker was there, and nobody saw why. It may have gone down with the host or the
+            // engine, and then the submission is not to blame.
+            return Err(Error::Capture("the capture that was adopted ended without an outcome".to_owned()));
         }
         Ok(Some(captured))
     }

@@ -36,6 +36,12 @@ impl AttemptFolder {
         Ok(Self { _lock: lock(&path)?, path })
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where a shape's files lie.
     #[must_use]
     pub fn of_run(&self, benchmark_index: u32) -> PathBuf {

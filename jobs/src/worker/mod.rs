@@ -11,7 +11,7 @@ mod capture;
 mod complaint;
 mod config;
 mod export;
-mod hold;
+pub(crate) mod hold;
 mod judge;
 mod lease;
 mod persist;

@@ -9,14 +9,22 @@ use tempfile::TempDir;
 
 use crate::support::{database, image, maintenance_url};
 
-/// A worker's settings on a host where all is well, but for `changes`.
+/// What a worker's settings come to on a host where all is well, but for `changes`.
 async fn examined(folder: &TempDir, changes: &[(&str, &str)]) -> Report {
+    let settings = settings(folder).await;
+    // A later pair wins.
+    let changes = changes.iter().map(|&(name, value)| (name, value.to_owned()));
+    let config = WorkerConfig::read(&mut Reader::from_pairs(settings.into_iter().chain(changes))).unwrap();
+    Box::pin(doctor::examine(&config)).await
+}
+
+async fn settings(folder: &TempDir) -> Vec<(&'static str, String)> {
     let (_, pool) = database().await;
     let options = pool.connect_options();
     let url = maintenance_url();
     let (server, _) = url.rsplit_once('/').unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let settings = [
+    vec![
         ("NCU_SERVICE_DATABASE_URL", format!("{server}/{}", options.get_database().unwrap())),
         ("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", sample_problems()),
         ("NCU_SERVICE_ARTIFACTS_URL", format!("file://{}", path("artifacts"))),
@@ -25,11 +33,7 @@ async fn examined(folder: &TempDir, changes: &[(&str, &str)]) -> Report {
         ("NCU_SERVICE_WORKER_IMAGE", image()),
         ("NCU_SERVICE_GPUS", "none".to_owned()),
         ("NCU_SERVICE_MIN_FREE", "1m".to_owned()),
-    ];
-    // A later pair wins.
-    let changes = changes.iter().map(|&(name, value)| (name, value.to_owned()));
-    let config = WorkerConfig::read(&mut Reader::from_pairs(settings.into_iter().chain(changes))).unwrap();
-    Box::pin(doctor::examine(&config)).await
+    ]
 }
 
 fn sample_problems() -> String {
@@ -59,8 +63,48 @@ async fn where_all_is_well_a_tiny_kernel_is_captured_and_nothing_is_left() {
     }
     assert!(finding(&report, "worker image").found.contains("simulated"), "{report}");
     assert!(finding(&report, "problems folder").found.starts_with("2 of 2 "), "{report}");
-    assert_eq!(std::fs::read_dir(folder.path().join("jobs")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(folder.path().join("jobs/doctor")).unwrap().count(), 0);
     assert_eq!(std::fs::read_to_string(folder.path().join("locks/none.lock")).unwrap(), "", "the turn is over");
+}
+
+#[tokio::test]
+async fn what_a_doctor_left_that_was_killed_goes_with_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut killed = std::process::Command::new(env!("CARGO_BIN_EXE_ncu-worker"))
+        .arg("doctor")
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .envs(settings(&folder).await)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // Its own are told from another test's by where their files lie.
+    let jobs = folder.path().join("jobs/doctor");
+    let containers = || {
+        let ids = std::process::Command::new("docker")
+            .args(["ps", "-aq", "--no-trunc", "--filter", "label=ncu-service.worker-scope=doctor"])
+            .output()
+            .unwrap();
+        let ids = String::from_utf8(ids.stdout).unwrap();
+        let is_its_own = |id: &&str| {
+            let binds = std::process::Command::new("docker").args(["inspect", id]).output().unwrap().stdout;
+            String::from_utf8(binds).unwrap().contains(jobs.to_str().unwrap())
+        };
+        ids.lines().filter(is_its_own).count()
+    };
+    for _ in 0..600 {
+        if containers() > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!((containers(), std::fs::read_dir(&jobs).unwrap().count()), (1, 1));
+
+    let report = examined(&folder, &[]).await;
+    assert!(report.fit, "{report}");
+    assert_eq!((containers(), std::fs::read_dir(&jobs).unwrap().count()), (0, 0));
 }
 
 #[tokio::test]

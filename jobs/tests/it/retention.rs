@@ -143,6 +143,26 @@ async fn what_a_refused_attempt_stored_goes_and_what_is_not_this_services_stays(
 }
 
 #[tokio::test]
+async fn what_a_killed_worker_left_in_the_store_goes_after_a_day() {
+    let it = Bench::new().await;
+    let (id, _) = it.ended(1).await;
+    let unfinished = it.file(&format!("jobs/{id}/1/b.zip#1"));
+    let in_progress = it.file(&format!("jobs/{id}/1/c.zip#1"));
+    let foreign = it.file("elsewhere/notes#1.txt");
+    for file in [&unfinished, &in_progress, &foreign] {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "half").unwrap();
+    }
+    let (old_probe, new_probe) = (it.put("probe/1").await, it.put("probe/2").await);
+    for old in [&unfinished, &foreign, &it.file(&old_probe)] {
+        make_old(old);
+    }
+    assert_eq!(it.prune(&CONFIG).await, Pruned { orphans: 1, unfinished: 1, ..Pruned::default() });
+    assert!(!unfinished.exists() && !it.file(&old_probe).exists());
+    assert!(in_progress.exists() && foreign.exists() && it.file(&new_probe).exists());
+}
+
+#[tokio::test]
 async fn one_worker_at_a_time_prunes() {
     let it = Bench::new().await;
     it.ended(15).await;
