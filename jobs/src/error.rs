@@ -121,10 +121,11 @@ fn is_away(error: &sqlx::Error) -> bool {
     use sqlx::migrate::MigrateError;
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
-        // Classes 08 (connection), 53 (resources), 57P0x (shutdown, crash, not up yet), and serialisation failures.
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| {
-            code.starts_with("08") || code.starts_with("53") || code.starts_with("57P0") || code.starts_with("40")
-        }),
+        // Classes 08 (connection), 53 (resources), 57P0x (shutdown, crash, not up yet), serialisation failures, and a server
+        // that takes no writes: in a failover it is no primary any more, or not yet.
+        sqlx::Error::Database(error) => error
+            .code()
+            .is_some_and(|code| ["08", "53", "57P0", "40", "25006"].iter().any(|class| code.starts_with(class))),
         // apalis hands its migrator's errors on in this shape.
         sqlx::Error::Migrate(error) => match &**error {
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => is_away(error),

@@ -7,6 +7,7 @@ use jobs::Error;
 use jobs::ids::Owner;
 use jobs::queue::{Claim, Queue, Renewal, State};
 use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
 
 use crate::support::{database, failure, job, success};
 
@@ -41,6 +42,19 @@ async fn positions_count_from_one_in_the_order_of_arrival() {
         (position(first.id).await, position(second.id).await, position(third.id).await),
         (None, Some(1), Some(2))
     );
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_counts_as_away_for_what_writes_and_answers_the_rest() {
+    let (queue, pool) = database().await;
+    let known = job("a", 1);
+    queue.submit(&known).await.unwrap();
+    let reads_only = (*pool.connect_options()).clone().options([("default_transaction_read_only", "on")]);
+    let standby = Queue::new(PgPoolOptions::new().max_connections(1).connect_with(reads_only).await.unwrap());
+    let refused = standby.submit(&job("a", 1)).await.unwrap_err();
+    assert!(refused.is_database_away() && refused.may_pass(), "{refused:?}");
+    assert!(standby.claim("worker", LEASE).await.unwrap_err().is_database_away());
+    assert_eq!(standby.view(known.id, None).await.unwrap().unwrap().queue_position, Some(1));
 }
 
 #[tokio::test]
