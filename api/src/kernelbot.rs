@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jobs::ids::Owner;
+use jobs::telemetry::metrics;
 use reqwest::{StatusCode, Url};
 use tokio::sync::Semaphore;
+use tracing::Instrument as _;
 
 use crate::auth::{CLI_ID_HEADER, Credential};
 
@@ -27,6 +29,17 @@ pub enum Verdict {
     Invalid,
     /// `KernelBot` could not say: neither of the two.
     Unknown,
+}
+
+impl Verdict {
+    /// As metrics spell it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Invalid => "invalid",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// How long each verdict is kept.
@@ -95,9 +108,20 @@ impl KernelBot {
         };
         let mut slot = slot.lock().await;
         match *slot {
-            Some((verdict, until)) if Instant::now() < until => verdict,
+            Some((verdict, until)) if Instant::now() < until => {
+                metrics().remembered_verdict(verdict.as_str());
+                verdict
+            }
             _ => {
-                let verdict = self.ask(credential).await;
+                let span = tracing::info_span!(
+                    "KernelBot",
+                    otel.name = "GET",
+                    otel.kind = "client",
+                    "http.request.method" = "GET"
+                );
+                let asked_at = Instant::now();
+                let verdict = self.ask(credential).instrument(span).await;
+                metrics().asked_kernelbot(verdict.as_str(), asked_at.elapsed());
                 *slot = Some((verdict, Instant::now() + self.lifetimes.of(verdict)));
                 verdict
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 use jobs::config::Reader;
+use jobs::telemetry::{Telemetry, TelemetryConfig};
 use ncu_api::app::{self, App};
 use ncu_api::config::Config;
 use ncu_api::serve;
@@ -40,11 +41,23 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Box<dyn Error>> {
     let mut reader = Reader::from_env();
-    jobs::log::start(&mut reader)?;
-    let config = Config::read(&mut reader)?;
     // The one TLS provider of the process; an error would mean that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = TelemetryConfig::read(&mut reader)?;
+    let metrics_listen = config.metrics_listen;
+    let telemetry = Telemetry::start(config, "ncu-api")?;
+    let served = async {
+        if let Some(address) = metrics_listen {
+            telemetry.serve_metrics(address).await?;
+        }
+        serve(Config::read(&mut reader)?).await
+    };
+    let served = served.await;
+    telemetry.end().await;
+    served
+}
 
+async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     let app = Arc::new(App::new(&config)?);
     let stop = serve::stop_signal()?;
     let listener = TcpListener::bind(config.listen)
@@ -52,7 +65,9 @@ async fn run() -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
     tracing::info!(listen = %listener.local_addr()?, checks_cli_ids = app.kernelbot.is_some(), "serving");
     let migration = tokio::spawn(serve::migrate(app.queue.clone()));
+    let gauges = tokio::spawn(serve::watch_queue(app.queue.clone()));
     serve::serve(listener, app::router(app), stop, config.stop_timeout).await;
     migration.abort();
+    gauges.abort();
     Ok(())
 }

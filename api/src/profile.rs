@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use jobs::ids::JobId;
 use jobs::problems::{Problem, Shape};
 use jobs::queue::{self, NewJob};
+use jobs::telemetry::{RemoteContext, metrics};
 use serde::Serialize;
 
 use crate::app::App;
@@ -55,11 +56,13 @@ pub async fn submit(
         source: submission.source,
         benchmarks,
         options: submission.options,
+        trace_parent: RemoteContext::of(&tracing::Span::current()).parent().map(str::to_owned),
     };
     let queue_position = tokio::time::timeout(SUBMIT_TIMEOUT, app.queue.submit(&job))
         .await
         .map_err(|_| ApiError::DatabaseSilent)?
         .map_err(ApiError::DatabaseAway)?;
+    metrics().submitted(&job.leaderboard);
     tracing::info!(
         job = %job.id,
         owner = ?job.owner,

@@ -10,8 +10,10 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use jobs::queue::Queue;
+use jobs::telemetry::QueueState;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 /// How long a client may take to send a request's headers, and a kept connection may idle between two requests.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
@@ -19,6 +21,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 /// Pause between two tries to bring the schema up to date.
 const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
+/// How often the queue's gauges are brought up to date, and how long the database may take for it.
+const GAUGES_PAUSE: Duration = Duration::from_secs(5);
+const GAUGES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until `stop` resolves; requests in progress then have `stop_timeout` to end.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>, stop_timeout: Duration) {
@@ -48,7 +53,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     }
     drop(listener);
     tracing::info!(requests = connections.count(), "stopping: requests in progress may end");
-    if tokio::time::timeout(stop_timeout, connections.shutdown()).await.is_err() {
+    if timeout(stop_timeout, connections.shutdown()).await.is_err() {
         tracing::warn!(stop_timeout_secs = stop_timeout.as_secs(), "requests were cut off by the stop");
     }
 }
@@ -77,6 +82,15 @@ pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// Keeps what the gauges of the queue show.
+pub async fn watch_queue(queue: Queue) {
+    loop {
+        let state = timeout(GAUGES_TIMEOUT, queue.state()).await;
+        QueueState::show(state.ok().and_then(Result::ok));
+        tokio::time::sleep(GAUGES_PAUSE).await;
+    }
 }
 
 /// Brings the schema up to date, however long the database takes to come up.

@@ -1,6 +1,6 @@
 //! The domain of ncu-service: which problems exist, which jobs wait, how a shape is captured, where its archive goes.
 //!
-//! Nothing here knows HTTP. Inside, the [`sandbox`] and the [`collect`]or know nothing of SQL, and all SQL stands in
+//! Nothing here knows HTTP, but for the `/metrics` of [`telemetry`]. Inside, the [`sandbox`] and the [`collect`]or know nothing of SQL, and all SQL stands in
 //! [`queue`].
 
 pub mod artifacts;
@@ -11,12 +11,12 @@ pub mod doctor;
 pub mod error;
 pub mod gpu;
 pub mod ids;
-pub mod log;
 pub mod problems;
 pub mod queue;
 pub mod report;
 pub mod retention;
 pub mod sandbox;
+pub mod telemetry;
 pub mod worker;
 
 pub use error::{Error, Result};

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use jobs::config::{DatabaseConfig, Reader};
+use jobs::doctor;
 use jobs::gpu::{GpuConfig, Gpus};
 use jobs::queue::Queue;
 use jobs::sandbox::SandboxConfig;
+use jobs::telemetry::{Telemetry, TelemetryConfig};
 use jobs::worker::{Leave, Worker, WorkerConfig};
-use jobs::{doctor, log};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
@@ -43,7 +44,7 @@ enum Command {
 }
 
 /// How long a worker that hands its job over may take to end.
-const HAND_OVER_LIMIT: Duration = Duration::from_millis(1800);
+const HAND_OVER_LIMIT: Duration = Duration::from_millis(1400);
 
 fn main() -> ExitCode {
     let ran = tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| {
@@ -64,18 +65,33 @@ fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     let mut reader = Reader::from_env();
-    log::start(&mut reader)?;
     // The one TLS provider of the process; an error would mean that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let telemetry = TelemetryConfig::read(&mut reader)?;
+    let metrics_listen = telemetry.metrics_listen.filter(|_| matches!(command, Command::Run { .. }));
+    let telemetry = Telemetry::start(telemetry, "ncu-worker")?;
+    let served = match metrics_listen {
+        Some(address) => telemetry.serve_metrics(address).await,
+        None => Ok(()),
+    };
+    let ran = match served {
+        Ok(()) => execute(command, &mut reader).await,
+        Err(error) => Err(error.into()),
+    };
+    telemetry.end().await;
+    ran
+}
+
+async fn execute(command: Command, reader: &mut Reader) -> Result<ExitCode, Box<dyn Error>> {
     match command {
-        Command::Run { drain } => work(WorkerConfig::read(&mut reader)?, drain).await,
+        Command::Run { drain } => work(WorkerConfig::read(reader)?, drain).await,
         Command::Migrate => {
-            let queue = Queue::connect_lazy(&DatabaseConfig::read(&mut reader)?, "ncu-worker")?;
+            let queue = Queue::connect_lazy(&DatabaseConfig::read(reader)?, "ncu-worker")?;
             queue.migrate().await?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Doctor { json } => {
-            let config = WorkerConfig::read(&mut reader)?;
+            let config = WorkerConfig::read(reader)?;
             let report = Box::pin(doctor::examine(&config)).await;
             if json {
                 println!("{}", serde_json::to_string_pretty(&report)?);
@@ -85,7 +101,7 @@ async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             Ok(if report.fit { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Unquarantine => {
-            let gpus = Gpus::new(GpuConfig::read(&mut reader)?, SandboxConfig::read(&mut reader)?.gpus);
+            let gpus = Gpus::new(GpuConfig::read(reader)?, SandboxConfig::read(reader)?.gpus);
             let lifted = gpus.lift_quarantine()?;
             for quarantine in &lifted {
                 println!("{} is free again; it was: {}", quarantine.gpu, quarantine.reason);

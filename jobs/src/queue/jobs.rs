@@ -13,6 +13,7 @@ use super::{Queue, State, tickets, verdict};
 use crate::capture::options::RequestOptions;
 use crate::ids::JobId;
 use crate::problems::Shape;
+use crate::telemetry::RemoteContext;
 use crate::{Error, Result};
 
 /// What a lease's renewal tells its holder.
@@ -33,8 +34,8 @@ impl Queue {
         let mut tx = self.pool.begin().await?;
         let sha256 = Sha256::digest(job.source.as_bytes());
         let seq = sqlx::query_scalar!(
-            "INSERT INTO jobs (id, owner, leaderboard, problem_dir, file_name, source_sha256, options)
-             VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING seq",
+            "INSERT INTO jobs (id, owner, leaderboard, problem_dir, file_name, source_sha256, options, trace_parent)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING seq",
             job.id.0,
             job.owner.as_bytes(),
             job.leaderboard,
@@ -42,6 +43,7 @@ impl Queue {
             job.file_name,
             sha256.as_slice(),
             Json(&job.options) as _,
+            job.trace_parent,
         )
         .fetch_one(&mut *tx)
         .await?;
@@ -199,7 +201,8 @@ impl Queue {
 pub(super) async fn load_claim(connection: &mut PgConnection, id: JobId, token: Uuid) -> Result<Claim> {
     let job = sqlx::query!(
         r#"SELECT claim_token AS "claim_token!", attempt, adoption, leaderboard, problem_dir, file_name,
-                  options AS "options: Json<RequestOptions>", source
+                  options AS "options: Json<RequestOptions>", source, trace_parent,
+                  extract(epoch FROM now() - created_at)::float8 AS "age!"
            FROM jobs JOIN submissions ON job_id = id WHERE id = $1"#,
         id.0
     )
@@ -224,6 +227,9 @@ pub(super) async fn load_claim(connection: &mut PgConnection, id: JobId, token: 
         file_name: job.file_name,
         source: job.source,
         options: job.options.0,
+        trace: RemoteContext::new(job.trace_parent.as_deref(), None),
+        // A clock that was set back makes nobody younger than new.
+        age: Duration::try_from_secs_f64(job.age).unwrap_or_default(),
         pending: pending
             .into_iter()
             .map(|run| PendingRun {

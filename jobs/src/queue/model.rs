@@ -1,5 +1,7 @@
 //! What the queue's callers see of a job.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use ncu_runner::protocol::{ClockControl, KernelTime};
 use uuid::Uuid;
@@ -8,6 +10,7 @@ use super::runs::RunLease;
 use crate::capture::options::RequestOptions;
 use crate::ids::{JobId, Owner};
 use crate::problems::Shape;
+use crate::telemetry::RemoteContext;
 
 /// State of a job or of one of its runs; these five words are the wire's too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -138,6 +141,8 @@ pub struct NewJob {
     pub benchmarks: Vec<(u32, Shape)>,
     /// The request's capture options.
     pub options: RequestOptions,
+    /// The trace that it belongs to, as a `traceparent`.
+    pub trace_parent: Option<String>,
 }
 
 /// A job as a poll sees it.
@@ -274,6 +279,10 @@ pub struct Claim {
     pub source: String,
     /// The request's capture options.
     pub options: RequestOptions,
+    /// The trace that the job belongs to.
+    pub trace: RemoteContext,
+    /// Time from the job's submission to now, by the database's clock.
+    pub age: Duration,
     /// The shapes that are not done yet, by index.
     pub pending: Vec<PendingRun>,
 }

@@ -1,10 +1,13 @@
 //! The `workers` table: who is alive, and what each does.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use super::Queue;
 use crate::Result;
 use crate::ids::JobId;
+use crate::telemetry::QueueState;
 
 /// What a worker is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,25 @@ impl Queue {
         )
         .fetch_one(&self.pool)
         .await?)
+    }
+
+    /// What waits, what runs, and who works.
+    pub async fn state(&self) -> Result<QueueState> {
+        let jobs = sqlx::query!(
+            r#"SELECT count(*) FILTER (WHERE state = 'queued') AS "queued!",
+                      count(*) FILTER (WHERE state = 'running') AS "running!",
+                      coalesce(extract(epoch FROM now() - min(created_at) FILTER (WHERE state = 'queued')), 0)::float8
+                          AS "oldest!"
+               FROM jobs WHERE state IN ('queued', 'running')"#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(QueueState {
+            queued: jobs.queued,
+            running: jobs.running,
+            oldest: Duration::try_from_secs_f64(jobs.oldest).unwrap_or_default(),
+            workers: self.worker_counts().await?,
+        })
     }
 
     /// A worker's heartbeat; the first one registers it. `note` says why it takes no job.

@@ -13,6 +13,7 @@ use super::{Worker, blocking};
 use crate::Result;
 use crate::queue::{Adoption, Claim, Held};
 use crate::sandbox::Leftover;
+use crate::telemetry::metrics;
 
 /// What the last holder of an attempt left.
 #[derive(Debug)]
@@ -57,6 +58,7 @@ async fn adopt_one(worker: &Arc<Worker>, held: Held, is_dead: bool, folder: Foun
             tracing::warn!(job = %held.job, state = state.as_str(), "a job that lost its worker ended instead of being adopted");
         }
         Adoption::Adopted(claim) => {
+            metrics().adopted();
             tracing::info!(job = %claim.id, holder = claim.holder(), containers = containers.len(), "adopting a job that lost its worker");
             spawn(worker, *claim, claimed_at, Inherited { folder, containers });
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::adopt::Inherited;
 use super::hold::AttemptFolder;
@@ -15,6 +16,7 @@ use super::{Worker, blocking, shape, stage, sweep};
 use crate::problems::{Problem, Revision};
 use crate::queue::{Claim, PendingRun, State};
 use crate::sandbox::{Leftover, Role};
+use crate::telemetry::{self, metrics};
 use crate::{Error, Result};
 
 /// How long a job waits after our n-th fault, so that a passing trouble can pass.
@@ -56,6 +58,30 @@ pub(super) struct Attempt<'a> {
 /// Runs a job that was claimed or adopted to its end and records it. Never fails: what cannot be recorded is left to adopters
 /// and to the reaper.
 pub async fn run(worker: &Arc<Worker>, claim: Claim, claimed_at: Instant, inherited: Option<Inherited>, leave: &Leave) {
+    if claim.attempt == 1 && inherited.is_none() {
+        telemetry::queue_span(&claim.trace, claim.age);
+        metrics().waited(claim.age);
+    }
+    let span = tracing::info_span!(
+        "job",
+        otel.kind = "consumer",
+        trace_id = tracing::field::Empty,
+        "ncu_service.job.id" = %claim.id,
+        "ncu_service.leaderboard" = claim.leaderboard,
+        "ncu_service.attempt" = claim.attempt,
+        "ncu_service.adoption" = claim.adoption,
+    );
+    telemetry::note_trace(&span, &claim.trace);
+    Box::pin(to_its_end(worker, claim, claimed_at, inherited, leave).instrument(span)).await;
+}
+
+async fn to_its_end(
+    worker: &Arc<Worker>,
+    claim: Claim,
+    claimed_at: Instant,
+    inherited: Option<Inherited>,
+    leave: &Leave,
+) {
     let keeper = LeaseKeeper::start(worker.queue.clone(), claim.id, claim.token, worker.config.lease, claimed_at);
     let holder = claim.holder();
     tracing::info!(job = %claim.id, holder, shapes = claim.pending.len(), leaderboard = claim.leaderboard, "job taken");
@@ -98,6 +124,7 @@ pub async fn run(worker: &Arc<Worker>, claim: Claim, claimed_at: Instant, inheri
         Ok(End::Stopped(Stop::LeaseLost)) => Ok(None),
         Err(fault) => {
             tracing::error!(job = %claim.id, holder, error = %fault, "the attempt failed by a fault of ours");
+            metrics().attempt_failed();
             worker.readiness.doubt().await;
             let (detail, message) = (fault.to_string(), fault.user_message());
             persist("recording a fault", || {
@@ -182,7 +209,9 @@ impl<'a> Attempt<'a> {
             if capture.is_none() {
                 persist("starting a shape", || self.worker.queue.start_run(run)).await?;
             }
-            let end = match shape::profile(self, &problem, &revision, pending, capture, keeper.cancelled()).await {
+            let span = tracing::info_span!("shape", "ncu_service.benchmark.index" = benchmark_index);
+            let profile = shape::profile(self, &problem, &revision, pending, capture, keeper.cancelled());
+            let end = match Box::pin(profile.instrument(span)).await {
                 Ok(Some(end)) => end,
                 // Its container was ended for the keeper.
                 Ok(None) => return Ok(End::Stopped(keeper.stopped().unwrap_or(Stop::LeaseLost))),
@@ -199,6 +228,7 @@ impl<'a> Attempt<'a> {
             // An archive whose run is refused here stays in the store: the write may have gone through before the connection
             // broke, so the object may be a published one.
             persist("ending a shape", || self.worker.queue.finish_run(run, &end)).await?;
+            metrics().shape_ended(end.state.as_str(), end.error.as_ref().map(|(kind, _)| kind.as_str()));
             // Not before: until the end is recorded, an adopter needs what there is, and it may have it already.
             self.clear(benchmark_index).await;
         }

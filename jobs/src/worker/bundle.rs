@@ -15,6 +15,7 @@ use crate::artifacts::archive::{self, Content, Entry};
 use crate::artifacts::manifest::{ContainerTimes, Image, Manifest, MeasuredClocks, Submission};
 use crate::queue::{ErrorKind, StoredArtifact};
 use crate::report::ReportSummary;
+use crate::telemetry::phase;
 use crate::{Error, Result};
 
 /// Writes the archive and puts it into the store. Returns its file name and place.
@@ -97,15 +98,16 @@ pub(super) async fn store(
     let name = run.shape.artifact_name(run.lease.benchmark_index);
     let path = run.folder.archive();
     let report = report.join("profile.ncu-rep");
-    let archive = blocking(move || {
+    let zipped = blocking(move || {
         let file = std::fs::File::open(&report).map_err(Error::io("opening the collected report"))?;
         entries.push(Entry { name: protocol::REPORT_FILE, content: Content::File(file) });
         archive::write(&path, entries)?;
         Ok(path)
-    })
-    .await?;
+    });
+    let archive = phase("zip", zipped).await?;
     // The attempt and its holder stand in the object's name, so a stale worker overwrites nothing.
     let object = format!("jobs/{}/{}/{name}", run.claim.id, run.claim.holder());
-    let stored = persist("storing an archive", || run.worker.store.put_file(&object, &archive)).await?;
+    let stored = persist("storing an archive", || run.worker.store.put_file(&object, &archive));
+    let stored = phase("store", stored).await?;
     Ok((name, stored))
 }

@@ -1,8 +1,9 @@
 //! The capture's container: what it is told, how it runs, and what it left.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ncu_runner::protocol::{self, CaptureRequest, Outcome, Request};
+use opentelemetry::KeyValue;
 
 use super::judge::Evidence;
 use super::shape::{RUNNER_GRACE, ShapeRun};
@@ -12,6 +13,7 @@ use crate::capture::command::CaptureCommand;
 use crate::collect::{CollectError, CollectedFile, OutputDir};
 use crate::queue::Claim;
 use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels, Leftover};
+use crate::telemetry::{metrics, past_span, phase};
 use crate::{Error, Result};
 
 /// Largest outcome that is read, in bytes. The runner writes a few kilobytes, and 16 more where many kernels are hot.
@@ -40,6 +42,10 @@ impl ShapeRun<'_> {
     /// Runs the capture, or waits for one that an earlier holder of the attempt started. `None` when it was stopped for the
     /// attempt's sake.
     pub(super) async fn capture(&self, adopted: Option<&Leftover>) -> Result<Option<Captured>> {
+        phase("capture", self.captured(adopted)).await
+    }
+
+    async fn captured(&self, adopted: Option<&Leftover>) -> Result<Option<Captured>> {
         let (request, output, ended) = match adopted {
             Some(container) => self.rejoin_capture(container).await?,
             None => self.run_capture().await?,
@@ -48,6 +54,7 @@ impl ShapeRun<'_> {
             return Ok(None);
         }
         let captured = self.collect(request, output, ended).await?;
+        self.trace(&captured);
         let just_ended = matches!(captured.ended.how, How::Exited { oom_killed: false, .. });
         if adopted.is_some() && captured.outcome.is_none() && just_ended {
             // It may have ended while no worker was there, and nobody saw why. It may have gone down with the host or the
@@ -55,6 +62,30 @@ impl ShapeRun<'_> {
             return Err(Error::Capture("the capture that was adopted ended without an outcome".to_owned()));
         }
         Ok(Some(captured))
+    }
+
+    /// The container and the steps in it are told when it is over: whoever started it may be gone.
+    fn trace(&self, captured: &Captured) {
+        let (ended, steps) = (&captured.ended, captured.outcome.iter().flat_map(|outcome| &outcome.steps));
+        let took = (ended.ended_at - ended.started_at).to_std().unwrap_or_default();
+        for gpu in self.worker.gpus.addresses() {
+            metrics().gpu_was_busy(&gpu, took);
+        }
+        past_span(
+            "container",
+            ended.started_at.into(),
+            took,
+            vec![KeyValue::new("ncu_service.container.role", "capture")],
+        );
+        // They run one after the other.
+        let mut started: SystemTime = ended.started_at.into();
+        for step in steps {
+            let took = Duration::try_from_secs_f64(step.seconds).unwrap_or_default();
+            let name = if step.name == protocol::CAPTURE_STEP { "ncu" } else { protocol::OVERVIEW_STEP };
+            let exit_code = step.exit_code.map(|code| KeyValue::new("process.exit.code", i64::from(code)));
+            past_span(name, started, took, exit_code.into_iter().collect());
+            started += took;
+        }
     }
 
     async fn run_capture(&self) -> Result<(CaptureRequest, OutputDir, Ended)> {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::Error;
 use crate::ids::JobId;
 use crate::queue::{Queue, Renewal};
+use crate::telemetry::metrics;
 
 /// Why an attempt must end early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,12 +87,17 @@ async fn keep(queue: &Queue, job: JobId, token: Uuid, lease: Duration, claimed_a
         let asked_at = Instant::now();
         match timeout_at(confirmed_at + lease, queue.renew(job, token, lease)).await {
             Ok(Ok(Renewal::Renewed)) => {
+                metrics().renewed("renewed");
                 confirmed_at = asked_at;
                 next = asked_at + lease / 3;
             }
             Ok(Ok(Renewal::CancelRequested)) => return Stop::CancelRequested,
-            Ok(Err(Error::LeaseLost)) | Err(_) => return Stop::LeaseLost,
+            Ok(Err(Error::LeaseLost)) | Err(_) => {
+                metrics().renewed("lost");
+                return Stop::LeaseLost;
+            }
             Ok(Err(error)) => {
+                metrics().renewed("failed");
                 tracing::warn!(%job, %error, "the lease could not be renewed; trying again");
                 next = Instant::now() + lease / 15;
                 if next >= confirmed_at + lease {

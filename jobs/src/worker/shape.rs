@@ -16,6 +16,7 @@ use crate::problems::{Problem, Revision, Shape};
 use crate::queue::{Claim, ErrorKind, PendingRun, RunEnd, RunLease, State};
 use crate::report::ReportSummary;
 use crate::sandbox::Leftover;
+use crate::telemetry::phase;
 use crate::{Error, Result};
 
 /// What the runner may take beyond the limits of its steps.
@@ -96,7 +97,7 @@ impl ShapeRun<'_> {
             Ok(report) => report,
             Err(error) => return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error))),
         };
-        let Some(exported) = self.export(&report).await? else { return Ok(None) };
+        let Some(exported) = phase("export", self.export(&report)).await? else { return Ok(None) };
         let (exports, summary) = match exported {
             Ok(exported) => exported,
             Err(why) => {

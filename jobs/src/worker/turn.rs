@@ -9,6 +9,7 @@ use crate::collect::OutputDir;
 use crate::gpu::{Gpus, Turn};
 use crate::queue::Queue;
 use crate::sandbox::{self, ContainerSpec, Ended, Found, Sandbox};
+use crate::telemetry::phase;
 use crate::{Error, Result};
 
 /// Time between two looks at a container whose holder is gone, but whose result somebody may want.
@@ -32,8 +33,23 @@ pub(crate) async fn run(
     spec: &ContainerSpec<'_>,
     stop: &CancellationToken,
 ) -> Result<Ended> {
-    let mut turn = loop {
-        let Some(mut turn) = gpus.turn(stop).await? else { return Ok(Ended::before_it_started()) };
+    let waited = phase("gpu_wait", take_turn(gpus, sandbox, left_behind, stop)).await?;
+    let Some(mut turn) = waited else { return Ok(Ended::before_it_started()) };
+    let name = spec.container_name();
+    turn.note(&name)?;
+    let ran = sandbox.run_and_keep(spec, stop).await;
+    end(gpus, sandbox, &name, Some(turn), ran).await
+}
+
+/// The turn on a GPU that is free and well; `None` when `stop` came first.
+async fn take_turn(
+    gpus: &Gpus,
+    sandbox: &Sandbox,
+    left_behind: LeftBehind<'_>,
+    stop: &CancellationToken,
+) -> Result<Option<Turn>> {
+    let turn = loop {
+        let Some(mut turn) = gpus.turn(stop).await? else { return Ok(None) };
         if let Some(quarantine) = gpus.quarantine()? {
             return Err(Error::Gpu(format!("{} is in quarantine: {}", quarantine.gpu, quarantine.reason)));
         }
@@ -43,16 +59,12 @@ pub(crate) async fn run(
         // Its adopter wants the turn, too.
         drop(turn);
         if stop.run_until_cancelled(sleep(LOOK_AGAIN)).await.is_none() {
-            return Ok(Ended::before_it_started());
+            return Ok(None);
         }
     };
-    let Some(settled) = stop.run_until_cancelled(gpus.settle()).await else { return Ok(Ended::before_it_started()) };
+    let Some(settled) = stop.run_until_cancelled(gpus.settle()).await else { return Ok(None) };
     settled?;
-
-    let name = spec.container_name();
-    turn.note(&name)?;
-    let ran = sandbox.run_and_keep(spec, stop).await;
-    end(gpus, sandbox, &name, Some(turn), ran).await
+    Ok(Some(turn))
 }
 
 /// Sees a container to its end that has the GPU already, and takes the turn for it as soon as that is to be had: its first

@@ -1,7 +1,7 @@
 //! The README's table of settings says what the code reads.
 
 use jobs::config::{Reader, Setting};
-use jobs::log;
+use jobs::telemetry::TelemetryConfig;
 use jobs::worker::WorkerConfig;
 
 #[test]
@@ -10,7 +10,7 @@ fn every_setting_of_the_worker_is_in_the_readme_word_for_word() {
         ("NCU_SERVICE_DATABASE_URL", "postgres://localhost/ncu"),
         ("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", "/srv/problems"),
     ]);
-    log::start(&mut reader).unwrap();
+    TelemetryConfig::read(&mut reader).unwrap();
     WorkerConfig::read(&mut reader).unwrap();
     let readme = include_str!("../../../README.md");
     let missing: Vec<String> =

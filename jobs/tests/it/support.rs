@@ -43,6 +43,7 @@ pub fn job(owner: &str, shapes: u32) -> NewJob {
         source: "def custom_kernel(data): return data\n".to_owned(),
         benchmarks: (0..shapes).map(|n| (n, shape(n))).collect(),
         options: RequestOptions::default(),
+        trace_parent: None,
     }
 }
 
