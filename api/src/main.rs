@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use jobs::config::Reader;
 use ncu_api::app::{self, App};
 use ncu_api::config::Config;
-use ncu_api::serve;
+use ncu_api::serve::{self, Limits};
 use tokio::net::TcpListener;
 
 /// The HTTP side of ncu-service. Settings are read from the environment.
@@ -52,7 +52,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
     tracing::info!(listen = %listener.local_addr()?, checks_cli_ids = app.kernelbot.is_some(), "serving");
     let migration = tokio::spawn(serve::migrate(app.queue.clone()));
-    serve::serve(listener, app::router(app), stop, config.stop_timeout).await;
+    serve::serve(listener, app::router(app), stop, &Limits::from(&config)).await;
     migration.abort();
     Ok(())
 }
