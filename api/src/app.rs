@@ -8,11 +8,11 @@ use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
 use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Router, middleware};
 use jobs::artifacts::ArtifactStore;
 use jobs::problems::{Catalog, Problem, ProblemError, Revision};
-use jobs::queue::Queue;
+use jobs::queue::{Queue, Quotas};
 use jobs::telemetry::{self, RemoteContext, metrics};
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -25,7 +25,11 @@ use crate::config::Config;
 use crate::error::ApiError;
 use crate::kernelbot::{KernelBot, Lifetimes};
 use crate::known::LastKnown;
+use crate::places::Places;
 use crate::{artifact, drain, health, job, profile, upload};
+
+/// Submissions that are queued at a time; a pool of the database has at least five connections.
+const MAX_QUEUEING: usize = 2;
 
 /// The state of the service.
 #[derive(Debug)]
@@ -37,9 +41,13 @@ pub struct App {
     /// Says whether a CLI id is good; `None` where the operator lets everybody in.
     pub kernelbot: Option<KernelBot>,
     /// Places for uploads in progress, which bound the memory they take.
-    pub uploads: Semaphore,
+    pub uploads: Places,
     /// How long one upload may take.
     pub upload_timeout: Duration,
+    /// What may be in the queue.
+    pub quotas: Quotas,
+    /// Turns at queueing: who waits for other processes' submissions must not have every connection to the database.
+    pub queueing: Semaphore,
     /// How long a poll waits for the database.
     pub database_patience: Duration,
     /// What is told when it stays away.
@@ -68,8 +76,10 @@ impl App {
             queue: Queue::connect_lazy(&config.database, "ncu-api")?,
             store: ArtifactStore::open(&config.artifacts)?,
             kernelbot: kernelbot.transpose()?,
-            uploads: Semaphore::new(config.max_uploads),
+            uploads: Places::new(config.max_uploads, config.max_uploads_per_user),
             upload_timeout: config.upload_timeout,
+            quotas: config.quotas,
+            queueing: Semaphore::new(MAX_QUEUEING),
             database_patience: config.database_patience,
             known: LastKnown::default(),
             catalog: Arc::new(Catalog::new(config.problems_dir.clone())),
@@ -97,21 +107,33 @@ impl App {
     }
 }
 
+/// Every path with what answers there. What it says to the outside is `docs/openapi.yaml`.
+pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 4] {
+    [
+        ("/health", get(health::show)),
+        ("/profile", post(profile::submit).layer(DefaultBodyLimit::max(upload::MAX_FORM_BYTES))),
+        ("/jobs/{id}", get(job::show)),
+        ("/jobs/{id}/artifacts/{name}", get(artifact::download)),
+    ]
+}
+
 /// The service's paths.
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/health", get(health::show))
-        .route("/profile", post(profile::submit).layer(DefaultBodyLimit::max(upload::MAX_FORM_BYTES)))
-        .route("/jobs/{id}", get(job::show))
-        .route("/jobs/{id}/artifacts/{name}", get(artifact::download))
+    let always = |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
         .fallback(async || ApiError::NoSuchPath)
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .with_state(app)
         .layer(middleware::from_fn(drain::before_refusing))
         .layer(middleware::from_fn(measured))
-        .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")))
-        .layer(SetResponseHeaderLayer::overriding(header::CACHE_CONTROL, HeaderValue::from_static("no-store")))
         .layer(CatchPanicLayer::custom(after_panic))
+        // For browsers: nothing here is a page, whatever a submission has written into an answer.
+        .layer(always(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .layer(always(header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'; sandbox"))
+        .layer(always(header::REFERRER_POLICY, "no-referrer"))
+        .layer(always(header::CACHE_CONTROL, "no-store"))
         // Faults are logged where they become a response, so the layer itself reports none.
         .layer(TraceLayer::new_for_http().make_span_with(span).on_response(answered).on_failure(()))
 }

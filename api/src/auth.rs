@@ -1,14 +1,15 @@
 //! Who is calling: the CLI id of a request, and the owner that it stands for.
 //!
 //! The id is a credential. It leaves this crate in one direction only, as the header of the question to `KernelBot`;
-//! everything else works with the [`Owner`], its digest.
+//! everything else works with the [`Owner`], its digest. Only digests are compared, here and in the database: how long that
+//! takes tells of a digest at most, and no id is found from one.
 
 use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, header};
 use jobs::ids::Owner;
 
 use crate::app::App;
@@ -83,6 +84,15 @@ impl Caller {
         match self.verdict(app).await {
             Verdict::Valid | Verdict::Unknown => Ok(()),
             Verdict::Invalid => Err(ApiError::RefusedCredential),
+        }
+    }
+
+    /// Keeps out a web page, where nothing but reaching this service is asked for: its reader's browser reaches it too, and
+    /// posts a form for any page. Where a CLI id is asked for it cannot add that header without being let.
+    pub fn must_not_be_a_web_page(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        match &self.credential {
+            None if headers.contains_key(header::ORIGIN) => Err(ApiError::FromAWebPage),
+            _ => Ok(()),
         }
     }
 

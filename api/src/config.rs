@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jobs::config::{self, ConfigError, DatabaseConfig, Reader};
+use jobs::queue::Quotas;
 use reqwest::Url;
+
+use crate::error::MAX_FILE_BYTES;
 
 /// Everything an operator decides about the API.
 #[derive(Debug, Clone)]
@@ -20,10 +23,18 @@ pub struct Config {
     pub artifacts: Url,
     /// Who says whether a CLI id is good; `None` lets everybody in.
     pub kernelbot: Option<KernelBotConfig>,
+    /// Connections open at a time.
+    pub max_connections: usize,
+    /// How long a client may take to send a request's head, to go on reading an answer, and to send its next request.
+    pub idle_timeout: Duration,
     /// Uploads in progress at a time.
     pub max_uploads: usize,
+    /// Uploads of one user in progress at a time.
+    pub max_uploads_per_user: usize,
     /// How long one upload may take.
     pub upload_timeout: Duration,
+    /// What may be in the queue.
+    pub quotas: Quotas,
     /// How long a poll waits for the database.
     pub database_patience: Duration,
     /// How long requests in progress may take after a stop.
@@ -78,10 +89,28 @@ impl Config {
             problems_dir: config::problems_dir(reader)?,
             artifacts: config::artifacts_url(reader)?,
             kernelbot,
+            max_connections: reader.or_default(
+                "NCU_SERVICE_MAX_CONNECTIONS",
+                "512",
+                "connections open at a time; then the one that idles longest makes room; each may need two open files",
+                permits,
+            )?,
+            idle_timeout: reader.or_default(
+                "NCU_SERVICE_IDLE_TIMEOUT_SECS",
+                "60",
+                "seconds that a client may take to send a request's head, to go on reading an answer, and to send its next request",
+                config::seconds,
+            )?,
             max_uploads: reader.or_default(
                 "NCU_SERVICE_MAX_UPLOADS",
                 "32",
                 "uploads in progress at a time; each takes up to 2.5 MB of memory",
+                permits,
+            )?,
+            max_uploads_per_user: reader.or_default(
+                "NCU_SERVICE_MAX_UPLOADS_PER_USER",
+                "4",
+                "of them, uploads of one user",
                 permits,
             )?,
             upload_timeout: reader.or_default(
@@ -90,6 +119,7 @@ impl Config {
                 "seconds that one upload may take",
                 config::seconds,
             )?,
+            quotas: quotas(reader)?,
             database_patience: reader.or_default(
                 "NCU_SERVICE_DATABASE_PATIENCE_SECS",
                 "20",
@@ -104,6 +134,35 @@ impl Config {
             )?,
         })
     }
+}
+
+fn quotas(reader: &mut Reader) -> Result<Quotas, ConfigError> {
+    Ok(Quotas {
+        max_queue: reader.or_default(
+            "NCU_SERVICE_MAX_QUEUE",
+            "1000",
+            "jobs that may wait in the queue, of everybody",
+            config::count,
+        )?,
+        max_unfinished: reader.or_default(
+            "NCU_SERVICE_MAX_JOBS_PER_USER",
+            "20",
+            "jobs of one user that may wait or run at a time",
+            config::count,
+        )?,
+        max_jobs_per_hour: reader.or_default(
+            "NCU_SERVICE_MAX_JOBS_PER_HOUR",
+            "120",
+            "jobs that one user may submit within an hour",
+            config::count,
+        )?,
+        max_bytes_per_hour: reader.or_default(
+            "NCU_SERVICE_MAX_BYTES_PER_HOUR",
+            "64m",
+            "what the files that one user submits within an hour may come to in bytes; at least one file of the largest size",
+            bytes_of_a_file,
+        )?,
+    })
 }
 
 fn kernelbot(reader: &mut Reader, required: bool) -> Result<Option<KernelBotConfig>, ConfigError> {
@@ -139,6 +198,13 @@ fn web_url(value: &str) -> Result<Url, String> {
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https"))
         .ok_or_else(|| "an http:// or https:// URL is expected".to_owned())
+}
+
+/// Less would refuse the largest file for good, and tell its author to wait.
+fn bytes_of_a_file(value: &str) -> Result<u64, String> {
+    let bytes = config::bytes(value)?;
+    let least = MAX_FILE_BYTES as u64;
+    if bytes >= least { Ok(bytes) } else { Err(format!("at least {least} bytes, the largest file, are expected")) }
 }
 
 /// A count that a semaphore takes.
@@ -179,6 +245,15 @@ mod tests {
         assert!(error.contains("NCU_SERVICE_ALLOW_ANONYMOUS_PUBLIC=1"), "{error}");
         assert!(read(&[open[0], open[1], ("NCU_SERVICE_ALLOW_ANONYMOUS_PUBLIC", "1")]).is_ok());
         assert!(read(&[open[0], ("NCU_SERVICE_LISTEN", "[::1]:8765")]).is_ok());
+    }
+
+    #[test]
+    fn a_quota_that_would_refuse_the_largest_file_for_good_is_named() {
+        let open = ("NCU_SERVICE_REQUIRE_CLI_ID", "0");
+        let error = read(&[open, ("NCU_SERVICE_MAX_BYTES_PER_HOUR", "999999")]).unwrap_err().to_string();
+        assert!(error.contains("NCU_SERVICE_MAX_BYTES_PER_HOUR"), "{error}");
+        let config = read(&[open, ("NCU_SERVICE_MAX_BYTES_PER_HOUR", "1000000")]).unwrap();
+        assert_eq!(config.quotas.max_bytes_per_hour, 1_000_000);
     }
 
     #[test]

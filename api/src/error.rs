@@ -4,10 +4,12 @@
 //! where the error becomes a response.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use jobs::queue::{OverQuota, Quotas};
 use serde_json::json;
 
 /// Largest submission that is accepted, in bytes: what `KernelBot` accepts.
@@ -28,6 +30,9 @@ pub enum ApiError {
     /// `KernelBot` could not say whether the CLI id is good.
     #[error("KernelBot could not be asked about your CLI id: submit again in a minute.")]
     KernelBotAway,
+    /// A web page that its reader happened to open must not submit in the reader's place.
+    #[error("Submissions are not taken from web pages: submit with popcorn-cli or scripts/ncu-submit.")]
+    FromAWebPage,
 
     /// No such job, or another owner's: the answer is the same, so that ids cannot be tried out.
     #[error("There is no job of this id that belongs to your CLI id.")]
@@ -63,6 +68,41 @@ pub enum ApiError {
     /// As many uploads as are allowed at once are in progress.
     #[error("Too many submissions are being uploaded at this moment: submit again in a minute.")]
     TooManyUploads,
+    /// As many uploads as one user is allowed at once are in progress.
+    #[error("You are uploading {max} submissions at this moment already: submit again when one of them is through.")]
+    TooManyUploadsOfOne {
+        /// The limit.
+        max: usize,
+    },
+
+    /// As many jobs wait as may.
+    #[error("The queue is full, with {max} jobs ahead of yours: submit again in a few minutes.")]
+    QueueFull {
+        /// The limit.
+        max: u32,
+    },
+    /// The user has as many jobs that have not ended as one may have.
+    #[error("You have {max} jobs that wait or run, and may have no more: submit again when one of them has ended.")]
+    TooManyJobs {
+        /// The limit.
+        max: u32,
+    },
+    /// The user has submitted as many jobs within an hour as one may.
+    #[error("You have submitted {max} jobs within an hour, and may submit no more: submit again in {}.", minutes(*.wait))]
+    TooManyJobsPerHour {
+        /// The limit.
+        max: u32,
+        /// When the next one is taken.
+        wait: Duration,
+    },
+    /// The user has submitted as much within an hour as one may.
+    #[error("Your submissions of the last hour would come to more than {max} bytes: submit again in {}.", minutes(*.wait))]
+    TooManyBytesPerHour {
+        /// The limit.
+        max: u64,
+        /// When this one is taken.
+        wait: Duration,
+    },
 
     /// No such leaderboard; the sentence names those that are close.
     #[error("{0}")]
@@ -93,7 +133,21 @@ pub enum ApiError {
     Internal(String),
 }
 
+/// When a client that is told so may come back: what is over by then is no matter of ours to foresee.
+const COME_BACK: Duration = Duration::from_mins(1);
+
 impl ApiError {
+    /// The refusal of a submission that is over a quota.
+    #[must_use]
+    pub fn over_quota(over: OverQuota, quotas: &Quotas) -> Self {
+        match over {
+            OverQuota::QueueFull => Self::QueueFull { max: quotas.max_queue },
+            OverQuota::Unfinished => Self::TooManyJobs { max: quotas.max_unfinished },
+            OverQuota::JobsPerHour { wait } => Self::TooManyJobsPerHour { max: quotas.max_jobs_per_hour, wait },
+            OverQuota::BytesPerHour { wait } => Self::TooManyBytesPerHour { max: quotas.max_bytes_per_hour, wait },
+        }
+    }
+
     /// The status it is answered with.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -102,6 +156,7 @@ impl ApiError {
             Self::NoSuchJob | Self::NoSuchArtifact | Self::NoSuchPath | Self::UnknownLeaderboard(_) => {
                 StatusCode::NOT_FOUND
             }
+            Self::FromAWebPage => StatusCode::FORBIDDEN,
             Self::ArtifactExpired => StatusCode::GONE,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAForm => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -109,13 +164,33 @@ impl ApiError {
             Self::UploadTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unusable(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::TooManyUploadsOfOne { .. }
+            | Self::TooManyJobs { .. }
+            | Self::TooManyJobsPerHour { .. }
+            | Self::TooManyBytesPerHour { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::KernelBotAway
             | Self::TooManyUploads
+            | Self::QueueFull { .. }
             | Self::DatabaseAway(_)
             | Self::DatabaseSilent
             | Self::StoreAway(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::BrokenLeaderboard { .. } | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
+    }
+
+    /// When to come back, for the header of that name.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::TooManyJobsPerHour { wait, .. } | Self::TooManyBytesPerHour { wait, .. } => Some(*wait),
+            _ => matches!(self.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+                .then_some(COME_BACK),
+        }
+    }
+
+    /// Whether there is too much to do, which is nobody's fault.
+    fn is_load(&self) -> bool {
+        matches!(self, Self::TooManyUploads | Self::QueueFull { .. })
     }
 
     /// Whether the database is away, and no more than that.
@@ -141,11 +216,25 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
-        if status.is_server_error() {
+        if self.is_load() {
+            tracing::warn!(status = status.as_u16(), "{self}");
+        } else if status.is_server_error() {
             tracing::error!(status = status.as_u16(), cause = self.operator_text(), "{self}");
         } else {
             tracing::debug!(status = status.as_u16(), "{self}");
         }
-        (status, Json(json!({ "detail": self.to_string() }))).into_response()
+        let mut response = (status, Json(json!({ "detail": self.to_string() }))).into_response();
+        if let Some(wait) = self.retry_after() {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
+        }
+        response
+    }
+}
+
+/// A wait in words, rounded up.
+fn minutes(wait: Duration) -> String {
+    match wait.as_secs().div_ceil(60) {
+        0 | 1 => "a minute".to_owned(),
+        minutes => format!("{minutes} minutes"),
     }
 }

@@ -9,7 +9,7 @@ use jobs::config::Reader;
 use jobs::telemetry::{Telemetry, TelemetryConfig};
 use ncu_api::app::{self, App};
 use ncu_api::config::Config;
-use ncu_api::serve;
+use ncu_api::serve::{self, Limits};
 use tokio::net::TcpListener;
 
 /// The HTTP side of ncu-service. Settings are read from the environment.
@@ -66,7 +66,7 @@ async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     tracing::info!(listen = %listener.local_addr()?, checks_cli_ids = app.kernelbot.is_some(), "serving");
     let migration = tokio::spawn(serve::migrate(app.queue.clone()));
     let gauges = tokio::spawn(serve::watch_queue(app.queue.clone()));
-    serve::serve(listener, app::router(app), stop, config.stop_timeout).await;
+    serve::serve(listener, app::router(app), stop, &Limits::from(&config)).await;
     migration.abort();
     gauges.abort();
     Ok(())

@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use jobs::ids::JobId;
+use jobs::ids::{JobId, Owner};
 use jobs::problems::{Problem, Shape};
-use jobs::queue::{self, NewJob};
+use jobs::queue::{self, Admission, NewJob};
 use jobs::telemetry::{RemoteContext, metrics};
 use serde::Serialize;
 
@@ -19,6 +19,8 @@ use crate::upload;
 
 /// How long an upload waits for a place: a burst passes sooner.
 const PLACE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the database may take to say whether somebody is over a quota.
+const QUOTA_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the database may take to queue a job. Trying again is the client's: a job must not be queued twice.
 const SUBMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -39,10 +41,11 @@ pub async fn submit(
     caller: Caller,
     request: Request,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    caller.must_not_be_a_web_page(request.headers())?;
     caller.must_be_known(&app).await?;
+    must_have_quota(&app, &caller.owner).await?;
     // Held until the job is queued: the source is in memory for as long. Who waits for a place takes no memory yet.
-    let place = tokio::time::timeout(PLACE_PATIENCE, app.uploads.acquire()).await;
-    let Ok(Ok(_place)) = place else { return Err(ApiError::TooManyUploads) };
+    let _place = app.uploads.take(caller.owner, PLACE_PATIENCE).await?;
     let submission = upload::read(request, app.upload_timeout).await?;
     let problem = app.problem(submission.leaderboard.clone()).await?;
     let benchmarks = chosen(&problem, &submission.leaderboard, submission.benchmark_index.as_deref())?;
@@ -58,10 +61,19 @@ pub async fn submit(
         options: submission.options,
         trace_parent: RemoteContext::of(&tracing::Span::current()).parent().map(str::to_owned),
     };
-    let queue_position = tokio::time::timeout(SUBMIT_TIMEOUT, app.queue.submit(&job))
+    let admission = async {
+        // The semaphore is never closed; if it were, queueing without a turn is no harm.
+        let _turn = app.queueing.acquire().await.ok();
+        app.queue.submit_within(&job, &app.quotas).await
+    };
+    let admission = tokio::time::timeout(SUBMIT_TIMEOUT, admission)
         .await
         .map_err(|_| ApiError::DatabaseSilent)?
         .map_err(ApiError::DatabaseAway)?;
+    let queue_position = match admission {
+        Admission::Queued(position) => position,
+        Admission::Refused(over) => return Err(ApiError::over_quota(over, &app.quotas)),
+    };
     metrics().submitted(&job.leaderboard);
     tracing::info!(
         job = %job.id,
@@ -76,6 +88,15 @@ pub async fn submit(
     let _ = app.known.job(&app.queue, REMEMBER_TIMEOUT, job.id, job.owner).await;
     let status = queue::State::Queued.as_str();
     Ok((StatusCode::ACCEPTED, Json(Accepted { job_id: job.id.to_string(), status, queue_position })))
+}
+
+/// Refuses who is over a quota before the upload, as far as the database says so soon: the source need not be sent. What
+/// counts is asked again when the job is queued.
+async fn must_have_quota(app: &App, owner: &Owner) -> Result<(), ApiError> {
+    match tokio::time::timeout(QUOTA_TIMEOUT, app.queue.over_quota(owner, 0, &app.quotas)).await {
+        Ok(Ok(Some(over))) => Err(ApiError::over_quota(over, &app.quotas)),
+        _ => Ok(()),
+    }
 }
 
 /// The shapes to profile: the one asked for, or all.

@@ -1,12 +1,17 @@
 //! Takes connections until it is told to stop, then lets the requests in progress end.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use axum::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use jobs::queue::Queue;
@@ -15,8 +20,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-/// How long a client may take to send a request's headers, and a kept connection may idle between two requests.
-const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
+use crate::config::Config;
+use crate::connections::{Connection, Connections, LastPart};
+use crate::stall::Unstalled;
+
+/// Longest head of a request, in bytes, and most fields in it; a proxy or two add some.
+const MAX_HEAD_BYTES: usize = 32 << 10;
+const MAX_FIELDS: usize = 100;
+/// What is read ahead of one connection, in bytes.
+const MAX_BUFFER_BYTES: usize = 2 * MAX_HEAD_BYTES;
 /// Pause after a connection could not be taken: too many open files do not pass at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 /// Pause between two tries to bring the schema up to date.
@@ -25,11 +37,34 @@ const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
 const GAUGES_PAUSE: Duration = Duration::from_secs(5);
 const GAUGES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until `stop` resolves; requests in progress then have `stop_timeout` to end.
-pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>, stop_timeout: Duration) {
-    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    let connections = GracefulShutdown::new();
+/// What connections are bound by.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How many are open at a time.
+    pub max_connections: usize,
+    /// How long a client may take to send a request's head, to go on reading an answer, and to send its next request.
+    pub idle_timeout: Duration,
+    /// How long requests in progress may take after a stop.
+    pub stop_timeout: Duration,
+}
+
+impl From<&Config> for Limits {
+    fn from(config: &Config) -> Self {
+        let Config { max_connections, idle_timeout, stop_timeout, .. } = *config;
+        Self { max_connections, idle_timeout, stop_timeout }
+    }
+}
+
+/// Serves until `stop` resolves, then lets the requests in progress end.
+pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>, limits: &Limits) {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout)
+        .max_headers(MAX_FIELDS)
+        .max_header_size(MAX_HEAD_BYTES)
+        .max_buf_size(MAX_BUFFER_BYTES);
+    let (connections, in_progress) = (Connections::new(limits.max_connections), GracefulShutdown::new());
     let mut stop = pin!(stop);
     loop {
         let stream = tokio::select! {
@@ -42,20 +77,42 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
             },
             () = &mut stop => break,
         };
-        let service = TowerToHyperService::new(router.clone());
-        let connection = builder.serve_connection(TokioIo::new(without_delay(stream)), service).into_owned();
-        let connection = connections.watch(connection);
+        // Closed at once, without a word: a client tries a poll that had no answer again, and none that had a bad one.
+        let Some(connection) = connections.admit() else {
+            tracing::warn!(connections = limits.max_connections, "a connection was refused: all are in use");
+            continue;
+        };
+        let connection = Arc::new(connection);
+        let service = service(router.clone(), Arc::clone(&connection));
+        let stream = TokioIo::new(Unstalled::new(without_delay(stream), limits.idle_timeout));
+        let served = in_progress.watch(builder.serve_connection(stream, service));
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection broke off");
+            tokio::select! {
+                ended = served => if let Err(error) = ended {
+                    tracing::debug!(%error, "connection broke off");
+                },
+                () = connection.must_close() => tracing::debug!("an idle connection made room for another"),
             }
         });
     }
     drop(listener);
-    tracing::info!(requests = connections.count(), "stopping: requests in progress may end");
-    if timeout(stop_timeout, connections.shutdown()).await.is_err() {
-        tracing::warn!(stop_timeout_secs = stop_timeout.as_secs(), "requests were cut off by the stop");
+    tracing::info!(requests = in_progress.count(), "stopping: requests in progress may end");
+    if timeout(limits.stop_timeout, in_progress.shutdown()).await.is_err() {
+        tracing::warn!(stop_timeout_secs = limits.stop_timeout.as_secs(), "requests were cut off by the stop");
     }
+}
+
+/// The router, on a connection that knows whether a request is in progress.
+fn service(
+    router: Router,
+    connection: Arc<Connection>,
+) -> impl Service<Request<Incoming>, Response = Response<LastPart>, Error = Infallible, Future: Send> + Send {
+    let router = TowerToHyperService::new(router);
+    service_fn(move |request| {
+        let request_in_progress = connection.begin();
+        let answer = router.call(request);
+        async move { Ok(answer.await?.map(|body| LastPart { body, request: request_in_progress })) }
+    })
 }
 
 /// A client that hangs up while it waits to be taken is no trouble of ours; anything else deserves a pause.

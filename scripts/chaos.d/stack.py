@@ -83,6 +83,9 @@ class Stack:
             NCU_SERVICE_LEASE_SECS=str(LEASE_SECS),
             NCU_SERVICE_MIN_FREE=MIN_FREE,
             NCU_SERVICE_CONTAINER_FREE_DISK=CONTAINER_FREE,
+            # All clients have one id, and nothing here is about quotas.
+            NCU_SERVICE_MAX_JOBS_PER_USER="1000",
+            NCU_SERVICE_MAX_JOBS_PER_HOUR="100000",
         )
 
     def await_api(self, api):

@@ -64,6 +64,17 @@ async fn unknown_malformed_and_foreign_jobs_cannot_be_told_apart() {
         let sentence = "There is no job of this id that belongs to your CLI id.";
         assert_eq!((answer.status, answer.detail().as_str()), (StatusCode::NOT_FOUND, sentence), "{path}");
     }
+    // Nor by anything else in an answer, for a job or for a file of it.
+    let everything = async |path: String| {
+        let mut answer = service.get(&path, "good-mallory").await;
+        answer.headers.remove("date");
+        format!("{answer:?}")
+    };
+    for file in ["", "/artifacts/a.zip"] {
+        let foreign = everything(format!("/jobs/{id}{file}")).await;
+        assert_eq!(foreign, everything(format!("/jobs/{SOME_ID}{file}")).await);
+        assert_eq!(foreign, everything(format!("/jobs/x{file}")).await);
+    }
     // Nobody who only guesses makes us ask KernelBot.
     assert_eq!(service.kernelbot.asked("good-mallory"), 0);
 }
@@ -93,4 +104,18 @@ async fn without_the_check_the_header_is_optional_and_kernelbot_is_not_asked() {
     let own = service.accepted("bad-id").await;
     assert_eq!(service.get(&format!("/jobs/{own}"), "bad-id").await.status, StatusCode::OK);
     assert_eq!(service.kernelbot.asked("bad-id"), 0);
+}
+
+#[tokio::test]
+async fn without_the_check_no_web_page_submits_in_its_readers_place() {
+    let service = Service::start_with(&[("NCU_SERVICE_REQUIRE_CLI_ID", "0")]).await;
+    let request = |cli_id| Form::usual().onto(service.request(Method::POST, "/profile", cli_id));
+    let answer = send(request(None).header("Origin", "https://a-page.example")).await;
+    let sentence = "Submissions are not taken from web pages: submit with popcorn-cli or scripts/ncu-submit.";
+    assert_eq!((answer.status, answer.detail().as_str()), (StatusCode::FORBIDDEN, sentence));
+    assert_eq!(service.jobs().await, 0);
+    // No page can add this header without being let, and nothing here lets it.
+    assert!(!answer.headers.contains_key("access-control-allow-origin"));
+    let answer = send(request(Some("any-id")).header("Origin", "https://a-page.example")).await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED);
 }

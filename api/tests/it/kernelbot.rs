@@ -23,7 +23,7 @@ fn client(fake: &FakeKernelBot, max_questions: usize, lifetimes: Lifetimes) -> K
 
 #[tokio::test]
 async fn fifty_simultaneous_submissions_with_one_id_ask_once() {
-    let service = Service::start().await;
+    let service = Service::start_with(&[("NCU_SERVICE_MAX_JOBS_PER_USER", "50")]).await;
     let submissions = join_all((0..50).map(|_| service.submit("held-crowd", Form::usual())));
     let release = async {
         service.kernelbot.questions(1).await;

@@ -4,11 +4,13 @@
 
 mod admission;
 mod artifacts;
+mod connections;
 mod health;
 mod job_bodies;
 mod kernelbot;
 mod outages;
 mod process;
+mod quotas;
 mod raw;
 mod readme;
 mod refusals;

@@ -172,7 +172,8 @@ async fn a_body_that_is_no_form_is_refused() {
 #[tokio::test]
 async fn an_upload_beyond_the_places_there_are_is_told_to_come_back() {
     let service = Service::start_with(&[("NCU_SERVICE_MAX_UPLOADS", "1")]).await;
-    let place = service.app.uploads.try_acquire().unwrap();
+    let bob = jobs::ids::Owner::from_credential("good-bob");
+    let place = service.app.uploads.take(bob, std::time::Duration::ZERO).await.unwrap();
     let answer = service.submit("good-alice", Form::usual()).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(answer.detail(), "Too many submissions are being uploaded at this moment: submit again in a minute.");
@@ -196,6 +197,24 @@ async fn paths_and_methods_that_do_not_exist_are_refused_in_the_same_shape() {
         assert_eq!(answer.status, status, "{method} {path}");
         assert!(answer.detail().ends_with('.'), "{answer:?}");
         assert_eq!(answer.headers.contains_key("allow"), status == 405, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_tells_a_browser_to_make_nothing_of_it() {
+    let service = Service::start().await;
+    let id = service.accepted("good-alice").await;
+    for path in ["/health".to_owned(), format!("/jobs/{id}"), "/jobs/x".to_owned(), "/nothing".to_owned()] {
+        let answer = service.get(&path, "good-alice").await;
+        for (name, value) in [
+            ("content-type", "application/json"),
+            ("x-content-type-options", "nosniff"),
+            ("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox"),
+            ("referrer-policy", "no-referrer"),
+            ("cache-control", "no-store"),
+        ] {
+            assert_eq!(answer.headers[name], value, "{path}");
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use sqlx::{PgConnection, PgTransaction};
 use uuid::Uuid;
 
 use super::model::{Claim, ErrorKind, NewJob, PendingRun};
+use super::quota::{self, Admission, Quotas};
 use super::{Queue, State, tickets, verdict};
 use crate::capture::options::RequestOptions;
 use crate::ids::JobId;
@@ -29,47 +30,24 @@ pub enum Renewal {
 const MAX_FAULT_CHARS: usize = 4000;
 
 impl Queue {
-    /// Queues a job, with its shapes, source and ticket, in one transaction. Returns its position, from 1.
+    /// Queues a job without a look at quotas. Returns its position, from 1.
     pub async fn submit(&self, job: &NewJob) -> Result<i64> {
         let mut tx = self.pool.begin().await?;
-        let sha256 = Sha256::digest(job.source.as_bytes());
-        let seq = sqlx::query_scalar!(
-            "INSERT INTO jobs (id, owner, leaderboard, problem_dir, file_name, source_sha256, options, trace_parent)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING seq",
-            job.id.0,
-            job.owner.as_bytes(),
-            job.leaderboard,
-            job.problem_dir,
-            job.file_name,
-            sha256.as_slice(),
-            Json(&job.options) as _,
-            job.trace_parent,
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        sqlx::query!("INSERT INTO submissions (job_id, source) VALUES ($1, $2)", job.id.0, job.source)
-            .execute(&mut *tx)
-            .await?;
-        let (indexes, shapes) = index_columns(&job.benchmarks)?;
-        sqlx::query!(
-            "INSERT INTO runs (job_id, benchmark_index, benchmark)
-             SELECT $1, index, shape::json FROM unnest($2::integer[], $3::text[]) AS new (index, shape)",
-            job.id.0,
-            &indexes,
-            &shapes,
-        )
-        .execute(&mut *tx)
-        .await?;
-        tickets::push(&mut tx, 1).await?;
-        let position = sqlx::query_scalar!(
-            r#"SELECT count(*) AS "count!" FROM jobs
-               WHERE state = 'queued' AND (priority > 0 OR (priority = 0 AND seq <= $1))"#,
-            seq
-        )
-        .fetch_one(&mut *tx)
-        .await?;
+        let position = insert(&mut tx, job).await?;
         tx.commit().await?;
         Ok(position)
+    }
+
+    /// Queues a job if that exceeds no quota, counted and inserted in one transaction and one at a time.
+    pub async fn submit_within(&self, job: &NewJob, quotas: &Quotas) -> Result<Admission> {
+        let mut tx = self.pool.begin().await?;
+        quota::take_turn(&mut tx).await?;
+        if let Some(over) = quota::over_quota(&mut tx, &job.owner, job.source.len(), quotas).await? {
+            return Ok(Admission::Refused(over));
+        }
+        let position = insert(&mut tx, job).await?;
+        tx.commit().await?;
+        Ok(Admission::Queued(position))
     }
 
     /// Claims the head of the queue for `lease`; `None` when nothing waits.
@@ -195,6 +173,47 @@ impl Queue {
         tx.commit().await?;
         Ok(state.is_some())
     }
+}
+
+/// Inserts a job with its shapes, source and ticket, in the caller's transaction. Returns its position, from 1.
+async fn insert(connection: &mut PgConnection, job: &NewJob) -> Result<i64> {
+    let sha256 = Sha256::digest(job.source.as_bytes());
+    let seq = sqlx::query_scalar!(
+        "INSERT INTO jobs (id, owner, leaderboard, problem_dir, file_name, source_sha256, options)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING seq",
+        job.id.0,
+        job.owner.as_bytes(),
+        job.leaderboard,
+        job.problem_dir,
+        job.file_name,
+        sha256.as_slice(),
+        Json(&job.options) as _,
+        job.trace_parent,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    sqlx::query!("INSERT INTO submissions (job_id, source) VALUES ($1, $2)", job.id.0, job.source)
+        .execute(&mut *connection)
+        .await?;
+    let (indexes, shapes) = index_columns(&job.benchmarks)?;
+    sqlx::query!(
+        "INSERT INTO runs (job_id, benchmark_index, benchmark)
+         SELECT $1, index, shape::json FROM unnest($2::integer[], $3::text[]) AS new (index, shape)",
+        job.id.0,
+        &indexes,
+        &shapes,
+    )
+    .execute(&mut *connection)
+    .await?;
+    tickets::push(connection, 1).await?;
+    let position = sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM jobs
+           WHERE state = 'queued' AND (priority > 0 OR (priority = 0 AND seq <= $1))"#,
+        seq
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    Ok(position)
 }
 
 /// A job as its new holder needs it.

@@ -6,6 +6,7 @@
 mod adopt;
 mod jobs;
 mod model;
+mod quota;
 mod reaper;
 mod retention;
 mod runs;
@@ -21,6 +22,7 @@ pub use model::{
     UnknownState,
 };
 pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
+pub use quota::{Admission, OverQuota, Quotas, SUBMISSION_LOCK};
 pub use reaper::Reaped;
 pub use retention::{ExpiredArtifact, PruneTurn};
 pub use runs::RunLease;

@@ -14,7 +14,7 @@ use jobs::config::Reader;
 use jobs::queue::Queue;
 use ncu_api::app::{self, App};
 use ncu_api::config::Config;
-use ncu_api::serve;
+use ncu_api::serve::{self, Limits};
 use reqwest::{Method, StatusCode, header::HeaderMap};
 use serde_json::Value;
 use sqlx::postgres::PgConnectOptions;
@@ -100,7 +100,7 @@ impl Service {
         let router = app::router(Arc::clone(&app));
         let served = tokio::spawn(async move {
             // The sender going away with the test is a stop as well.
-            serve::serve(listener, router, async { drop(stopped.await) }, config.stop_timeout).await;
+            serve::serve(listener, router, async { drop(stopped.await) }, &Limits::from(&config)).await;
         });
         let http = reqwest::Client::builder().timeout(Duration::from_mins(1)).build().unwrap();
         let database = database.to_owned();
