@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgPool};
 use crate::support::{Form, Service, logs};
 
 /// Every row of every table as text; bytes are written in hexadecimal.
-async fn dump(pool: &PgPool) -> String {
+pub async fn dump(pool: &PgPool) -> String {
     let tables: Vec<String> = sqlx::query_scalar(
         "SELECT quote_ident(table_schema) || '.' || quote_ident(table_name) FROM information_schema.tables
          WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('pg_catalog', 'information_schema')",

@@ -29,6 +29,8 @@ pub struct Stack {
     kernelbot: FakeKernelBot,
     port: u16,
     http: reqwest::Client,
+    /// Settings of both programs, beside the usual ones.
+    settings: Vec<(&'static str, String)>,
     api: Option<Child>,
 }
 
@@ -39,13 +41,20 @@ impl Stack {
     }
 
     pub async fn start_on(database: String) -> Self {
+        Self::start_with(database, |_| Vec::new()).await
+    }
+
+    /// Both programs get the settings that are made for the URL of this stack's `KernelBot`.
+    pub async fn start_with(database: String, settings: impl Fn(&str) -> Vec<(&'static str, String)>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         // A port that is free now; it must be the same after a restart.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let kernelbot = FakeKernelBot::start().await;
         let mut stack = Self {
             folder: tempfile::tempdir().unwrap(),
             database,
-            kernelbot: FakeKernelBot::start().await,
+            settings: settings(&kernelbot.url),
+            kernelbot,
             port,
             http: reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap(),
             api: None,
@@ -101,7 +110,6 @@ impl Stack {
     pub async fn start_api(&mut self) {
         let mut command = self.program("ncu-api");
         command.arg("serve").env("NCU_SERVICE_LISTEN", format!("127.0.0.1:{}", self.port));
-        command.env("KERNELBOT_API_URL", &self.kernelbot.url);
         self.api = Some(command.spawn().unwrap());
         let deadline = Instant::now() + PATIENCE;
         while !self.is_ready().await {
@@ -130,6 +138,11 @@ impl Stack {
     }
 
     fn spawn_worker(&self, arguments: &[&str], settings: &[(&str, &str)]) -> Child {
+        self.worker_command(arguments, settings).spawn().unwrap()
+    }
+
+    /// The worker's program, with settings of its own beside this stack's.
+    pub fn worker_command(&self, arguments: &[&str], settings: &[(&str, &str)]) -> Command {
         let mut command = self.program("ncu-worker");
         command
             .args(arguments)
@@ -139,7 +152,7 @@ impl Stack {
             // Short, so that a test of a dead worker need not wait half a minute.
             .env("NCU_SERVICE_LEASE_SECS", "6")
             .envs(settings.iter().copied());
-        command.spawn().unwrap()
+        command
     }
 
     /// Where the workers of this stack take turns on the pretended GPU.
@@ -180,10 +193,18 @@ impl Stack {
             .env("NCU_SERVICE_DATABASE_URL", &self.database)
             .env("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", self.problems())
             .env("NCU_SERVICE_ARTIFACTS_URL", format!("file://{}", self.artifacts().display()))
+            // The worker has no use for it, but a common environment file gives it that too.
+            .env("KERNELBOT_API_URL", &self.kernelbot.url)
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
             .stderr(log)
             .stdin(Stdio::null())
             .kill_on_drop(true);
         command
+    }
+
+    /// The folder in which everything of this stack lies.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The folder of the artifact store.
@@ -200,7 +221,8 @@ impl Stack {
         self.folder.path().join(format!("{name}.log"))
     }
 
-    fn url(&self, path: &str) -> String {
+    /// The address of a path of the API.
+    pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 

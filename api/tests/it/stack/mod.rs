@@ -5,6 +5,7 @@ mod captures;
 mod durability;
 mod faults;
 mod harness;
+mod secrets;
 mod verdicts;
 
 use harness::{CLI_ID, Stack, text};
