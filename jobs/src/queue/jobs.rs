@@ -179,7 +179,7 @@ impl Queue {
 async fn insert(connection: &mut PgConnection, job: &NewJob) -> Result<i64> {
     let sha256 = Sha256::digest(job.source.as_bytes());
     let seq = sqlx::query_scalar!(
-        "INSERT INTO jobs (id, owner, leaderboard, problem_dir, file_name, source_sha256, options)
+        "INSERT INTO jobs (id, owner, leaderboard, problem_dir, file_name, source_sha256, options, trace_parent)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING seq",
         job.id.0,
         job.owner.as_bytes(),
