@@ -110,6 +110,7 @@ impl Telemetry {
         let spans = tracing_opentelemetry::layer()
             .with_tracer(traces.tracer(SCOPE))
             .with_location(false)
+            .with_target(false)
             .with_threads(false)
             .with_tracked_inactivity(false)
             // Of others' code nothing is of use here, and an exporter's own requests would never end.

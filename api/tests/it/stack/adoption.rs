@@ -15,7 +15,7 @@ use super::durability::{Server, capture_times};
 use super::harness::{Stack, containers, docker, signal};
 
 /// Long enough for a worker to come and go meanwhile.
-const LONG: &str = "
+pub const LONG: &str = "
 import time
 import standin_gpu
 def add(a, b):
@@ -25,10 +25,10 @@ def custom_kernel(data):
     return standin_gpu.launch('void add<float>(float *)', 8, 128, add, *data)
 ";
 
-const ONE_SHAPE: [(&str, &str); 1] = [("benchmark_index", "0")];
+pub const ONE_SHAPE: [(&str, &str); 1] = [("benchmark_index", "0")];
 
 /// No crowded machine makes a living worker lose this lease.
-const LONG_LEASE: [(&str, &str); 1] = [("NCU_SERVICE_LEASE_SECS", "600")];
+pub const LONG_LEASE: [(&str, &str); 1] = [("NCU_SERVICE_LEASE_SECS", "600")];
 
 /// The job's end: one archive, by the given capture, in the first attempt, and nothing is left.
 async fn is_delivered(stack: &Stack, job: &str, capture: &Capture) -> Value {

@@ -227,9 +227,22 @@ impl Stack {
     }
 
     pub async fn submit(&self, source: &str, fields: &[(&str, &str)]) -> String {
+        self.submit_with(source, fields, None).await
+    }
+
+    /// The same within a client's trace.
+    pub async fn submit_traced(&self, source: &str, fields: &[(&str, &str)], trace_parent: &str) -> String {
+        self.submit_with(source, fields, Some(trace_parent)).await
+    }
+
+    async fn submit_with(&self, source: &str, fields: &[(&str, &str)], trace_parent: Option<&str>) -> String {
         let form = Form::new().file("submission.py", source.as_bytes()).text("leaderboard", LEADERBOARD);
         let form = fields.iter().fold(form, |form, (name, value)| form.text(name, value));
-        let request = form.onto(self.http.post(self.url("/profile")).header("X-Popcorn-Cli-Id", CLI_ID));
+        let mut request = self.http.post(self.url("/profile")).header("X-Popcorn-Cli-Id", CLI_ID);
+        if let Some(trace_parent) = trace_parent {
+            request = request.header("traceparent", trace_parent);
+        }
+        let request = form.onto(request);
         let answer = request.send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::ACCEPTED);
         answer.json::<Value>().await.unwrap()["job_id"].as_str().unwrap().to_owned()

@@ -6,6 +6,7 @@ mod durability;
 mod faults;
 mod harness;
 mod secrets;
+mod telemetry;
 mod verdicts;
 
 use harness::{CLI_ID, Stack, text};

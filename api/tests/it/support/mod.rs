@@ -3,6 +3,7 @@
 pub mod form;
 pub mod kernelbot;
 pub mod logs;
+pub mod otlp;
 pub mod outage;
 pub mod problems;
 
