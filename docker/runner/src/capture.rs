@@ -25,10 +25,16 @@ use crate::trouble::{Result, Trouble};
 /// Runs the capture, and writes everything but the outcome; `outcome` holds what is known so far even in trouble.
 pub fn run(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome) -> Result<()> {
     let mut streams = Streams::new(request.max_stream_bytes);
-    let result = steps(request, layout, outcome, &mut streams);
+    let trace = steps(request, layout, outcome, &mut streams);
+    layout.reopen_out()?;
     // Also in trouble: the logs may say why.
     streams.write(&layout.out, outcome)?;
-    result
+    let trace = trace?;
+    if outcome.overview.is_some() {
+        // Not before the capture, in which the submission could write another.
+        launches::write_table(&trace, &layout.out.join(protocol::LAUNCHES_FILE))?;
+    }
+    Ok(())
 }
 
 struct Streams {
@@ -45,7 +51,8 @@ fn profiling() -> (OsString, OsString) {
 /// Options that choose launches already; what is left then is a window over what they match.
 const FILTERS: [&str; 4] = ["--kernel-name", "--kernel-id", "--launch-skip", "--launch-skip-before-match"];
 
-fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, streams: &mut Streams) -> Result<()> {
+/// What the overview saw.
+fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, streams: &mut Streams) -> Result<Trace> {
     let ncu = request.ncu.first().ok_or_else(|| Trouble::new("the request names no ncu"))?;
     let environment = Environment::new(layout)?;
     outcome.ncu_version = probe::ncu_version(ncu, layout, &environment)?;
@@ -56,20 +63,18 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     let trace = overview(request, layout, &environment, &evaluator, &python.packages, outcome, streams)?;
     if outcome.stuck == Some(Stuck::InRange) {
         // The profiler makes nothing faster: under it the submission would hold the GPU for another limit.
-        return Ok(());
+        return Ok(trace);
     }
     outcome.overview = launches::summary(&trace);
-    if outcome.overview.is_some() {
-        launches::write_table(&trace, &layout.out.join(protocol::LAUNCHES_FILE))?;
-    }
     let filtered = request.ncu.iter().any(|word| FILTERS.contains(&word.as_str()));
     let (options, choice) = selection::choose(request.selection, filtered, &trace);
     outcome.choice = Some(choice);
 
-    // What ran before could have changed the evaluator, and could have left a report of its own.
-    assemble::work_dir(request, layout)?;
-    let report = layout.out.join(protocol::REPORT_FILE);
-    files::fresh_dir(report.parent().unwrap_or(&layout.out))?;
+    if let Err(trouble) = start_afresh(request, layout) {
+        // It worked before the submission ran.
+        outcome.spoiled = Some(trouble.to_string());
+        return Ok(trace);
+    }
     streams.mark(&format!("capture: {ncu} … {}", evaluator.join(" ")));
     streams.begin_capture();
     let argv = [request.ncu.as_slice(), &options, &evaluator].concat();
@@ -78,7 +83,15 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     let spec = Spec { name: protocol::CAPTURE_STEP, argv: &argv, dir: &layout.work, env: &env, limit, at_limit: None };
     let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: Some(&mut streams.popcorn) };
     outcome.steps.push(step::run(&spec, sinks)?);
-    Ok(())
+    Ok(trace)
+}
+
+/// What ran before could have changed the evaluator, and could have left a report of its own.
+fn start_afresh(request: &CaptureRequest, layout: &Layout) -> Result<()> {
+    layout.reopen_out()?;
+    assemble::work_dir(request, layout)?;
+    let report = layout.out.join(protocol::REPORT_FILE);
+    files::fresh_dir(report.parent().unwrap_or(&layout.out))
 }
 
 /// Runs the evaluator once without the profiler: inline extensions are compiled then and not in the capture, and every

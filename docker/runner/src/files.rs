@@ -42,7 +42,8 @@ pub fn read_all(folder: &Path, max_files: usize, max_bytes: u64) -> Result<Vec<V
     let about = |errno: Errno| Trouble::at("reading", folder, errno);
     let directory = match open(folder, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Ok(directory) => directory,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
+        // Whoever could write it could also remove, replace or close it.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(Vec::new()),
         Err(errno) => return Err(about(errno)),
     };
     let mut names: Vec<_> = Dir::read_from(&directory)

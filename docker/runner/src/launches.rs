@@ -71,7 +71,7 @@ pub fn write_table(trace: &Trace, path: &Path) -> Result<()> {
     let mut bytes = 0;
     for group in groups {
         let row = [
-            shown(&group.name),
+            cell(shown(&group.name)),
             size(group.grid),
             size(group.block),
             group.count.to_string(),
@@ -79,7 +79,7 @@ pub fn write_table(trace: &Trace, path: &Path) -> Result<()> {
             format!("{:.6}", share(group.total_ns, total_ns)),
             (group.total_ns / group.count.max(1)).to_string(),
             Overview::CLOCK_CONTROL.as_str().to_owned(),
-            printable(&group.name),
+            cell(printable(&group.name)),
         ];
         bytes += row.iter().map(String::len).sum::<usize>();
         if bytes > MAX_TABLE_BYTES {
@@ -133,6 +133,11 @@ fn printable(name: &[u8]) -> String {
     String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// A name that a spreadsheet does not take for a formula; no compiler makes one.
+fn cell(name: String) -> String {
+    if name.starts_with(['=', '+', '-', '@']) { format!("'{name}") } else { name }
+}
+
 fn shortened(name: &str) -> String {
     match name.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((end, _)) => format!("{}…", &name[..end]),
@@ -156,6 +161,7 @@ mod tests {
             group(b"a\"b,c\nd", 1, 10),
             group(b"_Z3addPfi", 2, 80),
             group(b"\xff;=1+1", 1, 10),
+            group(b"=1+1", 1, 0),
             group(b"idle", 0, 0),
         ];
         write_table(&Trace { groups, ..Trace::default() }, &path).unwrap();
@@ -166,7 +172,8 @@ mod tests {
             "\"Kernel Name\",\"Grid Size\",\"Block Size\",\"Launches\",\"Total Duration (ns)\",\"Share of Duration\",\"Mean Duration (ns)\",\"Clock Control\",\"Mangled Name\"\n\
              \"add(float*, int)\",\"(2, 3, 1)\",\"(128, 1, 1)\",2,80,0.800000,40,\"none\",\"_Z3addPfi\"\n\
              \"a\"\"b,c d\",\"(2, 3, 1)\",\"(128, 1, 1)\",1,10,0.100000,10,\"none\",\"a\"\"b,c d\"\n\
-             \"\u{fffd};=1+1\",\"(2, 3, 1)\",\"(128, 1, 1)\",1,10,0.100000,10,\"none\",\"\u{fffd};=1+1\"\n"
+             \"\u{fffd};=1+1\",\"(2, 3, 1)\",\"(128, 1, 1)\",1,10,0.100000,10,\"none\",\"\u{fffd};=1+1\"\n\
+             \"'=1+1\",\"(2, 3, 1)\",\"(128, 1, 1)\",1,0,0.000000,0,\"none\",\"'=1+1\"\n"
         );
     }
 

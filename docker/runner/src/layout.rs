@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use ncu_runner::protocol;
+use rustix::fs::{Mode, chmod};
+
+use crate::trouble::{Result, Trouble};
 
 /// The places that the runner reads and writes.
 #[derive(Debug, Clone)]
@@ -36,5 +39,10 @@ impl Layout {
             work: place(protocol::WORK_DIR),
             launches: place("/tmp/launches"),
         }
+    }
+
+    /// Gives this user all rights to `out` again: a submission runs as the same user, and can close it against itself.
+    pub fn reopen_out(&self) -> Result<()> {
+        chmod(&self.out, Mode::RWXU).map_err(|error| Trouble::at("opening", &self.out, error))
     }
 }

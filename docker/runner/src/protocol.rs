@@ -161,6 +161,9 @@ pub struct ExportRequest {
 pub struct Outcome {
     /// One line about the runner's own trouble (a file it could not copy, say); `None` when it did its work.
     pub error: Option<String>,
+    /// One line about what the submission's first run has left behind, so that no capture could be begun (a full `/tmp`, say).
+    #[serde(default)]
+    pub spoiled: Option<String>,
     /// What Landlock really enforces on this kernel.
     pub landlock: LandlockState,
     /// Version line of `ncu --version`, where it could be had.

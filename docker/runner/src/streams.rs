@@ -111,7 +111,7 @@ impl Write for CappedStream {
     }
 }
 
-/// Writes an export to its file from its first real line on, and fails beyond a limit.
+/// Writes an export to its file from its first real line on, without control characters, and fails beyond a limit.
 #[derive(Debug)]
 pub struct ExportFile {
     file: File,
@@ -119,12 +119,14 @@ pub struct ExportFile {
     stats: StreamStats,
     /// The line that is not yet complete, while no real line has come.
     pending: Option<Vec<u8>>,
+    /// The last byte that was written.
+    last: u8,
 }
 
 impl ExportFile {
     /// An export into an empty file.
     pub fn new(file: File, max_bytes: u64) -> Self {
-        Self { file, max_bytes, stats: StreamStats::default(), pending: Some(Vec::new()) }
+        Self { file, max_bytes, stats: StreamStats::default(), pending: Some(Vec::new()), last: 0 }
     }
 
     /// Writes what is left of a last line without an end, or empties a file that is over its limit; tells how much was written and kept.
@@ -145,9 +147,25 @@ impl ExportFile {
     }
 
     fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
+        let mut printable = bytes.to_vec();
+        for byte in &mut printable {
+            *byte = self.printable(*byte);
+        }
+        self.file.write_all(&printable)?;
         self.stats.bytes_kept += bytes.len() as u64;
         Ok(())
+    }
+
+    /// A space for a control character, which a terminal obeys: names of kernels and ranges are the submission's.
+    fn printable(&mut self, byte: u8) -> u8 {
+        let last = std::mem::replace(&mut self.last, byte);
+        match byte {
+            b'\n' | b'\t' => byte,
+            // In UTF-8 they have two bytes; this makes a space of both.
+            0x80..=0x9F if last == 0xC2 => 0xA0,
+            _ if byte.is_ascii_control() => b' ',
+            _ => byte,
+        }
     }
 }
 
@@ -285,6 +303,17 @@ mod tests {
         assert_eq!(exported(&bytes, 1000).0, body);
         assert_eq!(exported(&[preamble, "one line without an end"], 1000).0, "one line without an end");
         assert_eq!(exported(&[preamble], 1000).0, "");
+    }
+
+    #[test]
+    fn an_export_holds_no_control_characters() {
+        let (whole, expected) = (
+            "[1] a\u{1b}[2J\0b\rc\td\n\u{9b}31m caf\u{e9} \u{80}\u{a9}\n",
+            "[1] a [2J b c\td\n\u{a0}31m caf\u{e9} \u{a0}\u{a9}\n",
+        );
+        assert_eq!(exported(&[whole], 1000).0, expected);
+        let pieces: Vec<&str> = whole.split_inclusive(|_| true).collect();
+        assert_eq!(exported(&pieces, 1000).0, expected);
     }
 
     #[test]

@@ -22,8 +22,8 @@ use crate::{Error, Result};
 const LOG_TAIL_BYTES: usize = 16 << 10;
 /// The same in lines, so that the engine need not send everything.
 const LOG_TAIL_LINES: &str = "200";
-/// How often the output folder is measured while a container runs.
-const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// How often the output folder is measured while a container runs. It may go past its limit by what it writes meanwhile.
+const MEASURE_EVERY: Duration = Duration::from_millis(250);
 
 /// What the engine was asked when a container would not die.
 const KILL: &str = "kill container";

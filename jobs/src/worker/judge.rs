@@ -110,6 +110,12 @@ pub fn judge(evidence: &Evidence) -> Judgement {
     if let Some(trouble) = &outcome.error {
         return Judgement::Fault(format!("runner: {trouble}"));
     }
+    if let Some(spoiled) = &outcome.spoiled {
+        let sentence = format!(
+            "The capture could not begin after the submission's first run ({spoiled}): remove what it leaves in /tmp and /out."
+        );
+        return failed(ErrorKind::Submission, None, with_last_words(evidence, sentence));
+    }
     let oom_killed = oom_killed || outcome.oom_kills > 0;
     let Some(capture) = outcome.steps.iter().find(|step| step.name == protocol::CAPTURE_STEP) else {
         return match outcome.stuck {

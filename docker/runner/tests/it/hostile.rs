@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 
 use ncu_runner::protocol::{LandlockState, TaskFile};
 
@@ -91,6 +92,46 @@ fn planted_outputs_give_way_to_the_runners_own() {
     for name in ["outcome.json", "stdout.txt", "popcorn.log"] {
         assert!(fs::symlink_metadata(bench.path("out").join(name)).unwrap().is_file(), "{name}");
     }
+    assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: overview"));
+}
+
+#[test]
+fn a_table_of_launches_that_the_capture_plants_gives_way_to_the_overviews() {
+    let planting = "import os\nif 'NCU_SERVICE_LAUNCHES_DIR' not in os.environ:\n\
+        \x20   with open('../../out/launches.csv', 'w') as table: table.write('planted')\n\
+        \x20   print('planted', flush=True)\n";
+    let bench = Bench::new(&format!("{STARTER}\n{planting}"));
+    let ran = bench.run();
+    assert_eq!(ran.exits(), [("overview", Some(0)), ("capture", Some(0))], "{}", bench.out("stderr.txt"));
+    assert!(bench.out("stdout.txt").contains("planted\n"));
+    let table = bench.out("launches.csv");
+    assert!(table.starts_with("\"Kernel Name\"") && table.contains("vector_add_kernel"), "{table}");
+}
+
+#[test]
+fn folders_that_the_submission_closes_keep_the_runner_from_nothing() {
+    let closing = "\nimport os\nfor folder in ('../launches', '../../out'):\n\
+        \x20   if os.path.exists(folder): os.chmod(folder, 0)\n";
+    let bench = Bench::new(&format!("{STARTER}{closing}"));
+    // Root would not be kept out.
+    let ran = bench.run_with(&mut bench.as_init());
+    assert_eq!(ran.output.status.code(), Some(0), "{ran:?}");
+    assert_eq!((&ran.outcome.error, &ran.outcome.spoiled), (&None, &None));
+    // It harms its own run.
+    assert_eq!(ran.outcome.steps.len(), 2, "{ran:?}");
+    let mode = fs::metadata(bench.path("out")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn what_the_warm_up_spoils_is_told_apart_from_the_runners_own_trouble() {
+    // It stands for a full /tmp: what could be copied before the warm-up cannot be copied after it.
+    let mut bench = Bench::new(&format!("{STARTER}\nimport os\nos.remove('../../problems/utils.py')\n"));
+    bench.capture.landlock = false;
+    let ran = bench.run();
+    assert_eq!(ran.output.status.code(), Some(0), "{ran:?}");
+    assert_eq!((ran.exits(), &ran.outcome.error), (vec![("overview", Some(0))], &None));
+    assert!(ran.outcome.spoiled.unwrap().contains("utils.py"));
     assert!(bench.out("stdout.txt").starts_with("---- ncu-runner: overview"));
 }
 

@@ -225,6 +225,15 @@ fn the_output_limit_is_named() {
 }
 
 #[test]
+fn a_container_that_its_submission_spoiled_is_the_submissions_own() {
+    let spoiled =
+        Outcome { spoiled: Some("copying eval.py: No space left on device".to_owned()), ..Outcome::default() };
+    let (state, kind, sentence) = ended(judged(Some(&spoiled), ""));
+    assert_eq!((state, kind), (State::Failed, ErrorKind::Submission));
+    assert!(sentence.contains("No space left on device): remove what it leaves in /tmp"), "{sentence}");
+}
+
+#[test]
 fn trouble_of_the_host_or_the_runner_is_ours() {
     for output in [
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission",
