@@ -8,6 +8,7 @@ mod connections;
 mod health;
 mod job_bodies;
 mod kernelbot;
+mod openapi;
 mod outages;
 mod process;
 mod quotas;

@@ -24,13 +24,6 @@ async fn rows(service: &Service, table: &str) -> i64 {
     sqlx::query_scalar(count).fetch_one(&service.pool).await.unwrap()
 }
 
-async fn end_all_jobs(service: &Service) {
-    while let Some(claim) = service.queue.claim("a worker", Duration::from_mins(1)).await.unwrap() {
-        service.queue.cancel(claim.id).await.unwrap();
-        service.queue.finish_cancelled(claim.id, claim.token).await.unwrap();
-    }
-}
-
 /// Makes every job so much older.
 async fn age(service: &Service, minutes: i32) {
     let age = "UPDATE jobs SET created_at = created_at - make_interval(mins => $1)";
@@ -52,7 +45,7 @@ async fn a_user_with_as_many_unfinished_jobs_as_allowed_waits_for_one_to_end_and
     assert_eq!(service.get(&format!("/jobs/{first}"), "good-alice").await.status, StatusCode::OK);
     service.accepted("good-bob").await;
 
-    end_all_jobs(&service).await;
+    service.end_all_jobs().await;
     service.accepted("good-alice").await;
 }
 
@@ -62,7 +55,7 @@ async fn jobs_an_hour_are_counted_to_the_second_at_which_the_next_one_is_taken()
     service.accepted("good-alice").await;
     age(&service, 20).await;
     service.accepted("good-alice").await;
-    end_all_jobs(&service).await;
+    service.end_all_jobs().await;
     let answer = service.submit("good-alice", Form::usual()).await;
     let sentence = "You have submitted 2 jobs within an hour, and may submit no more: submit again in 40 minutes.";
     assert_eq!(refusal(&answer), (429, sentence.to_owned()));

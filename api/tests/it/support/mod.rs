@@ -1,5 +1,6 @@
 //! What the tests share: a running service, the forms that clients send, what came back.
 
+pub mod description;
 pub mod form;
 pub mod kernelbot;
 pub mod logs;
@@ -131,15 +132,32 @@ impl Service {
         answer.json()["job_id"].as_str().unwrap().to_owned()
     }
 
+    /// Cancels every job that waits; returns how many there were.
+    pub async fn end_all_jobs(&self) -> usize {
+        let mut count = 0;
+        while let Some(claim) = self.queue.claim("a worker", Duration::from_mins(1)).await.unwrap() {
+            self.queue.cancel(claim.id).await.unwrap();
+            self.queue.finish_cancelled(claim.id, claim.token).await.unwrap();
+            count += 1;
+        }
+        count
+    }
+
     pub async fn jobs(&self) -> i64 {
         sqlx::query_scalar("SELECT count(*) FROM jobs").fetch_one(&self.pool).await.unwrap()
     }
 }
 
+/// Sends a request, reads the answer to its end, and holds it against the description of the API.
 pub async fn send(request: reqwest::RequestBuilder) -> Answer {
-    let response = request.send().await.unwrap();
+    let (client, request) = request.build_split();
+    let request = request.unwrap();
+    let (method, path) = (request.method().clone(), request.url().path().to_owned());
+    let response = client.execute(request).await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
-    Answer { status, headers, bytes: response.bytes().await.unwrap().to_vec() }
+    let answer = Answer { status, headers, bytes: response.bytes().await.unwrap().to_vec() };
+    description::check(&method, &path, &answer);
+    answer
 }
 
 /// Creates a database and returns its URL. It is left behind for a look after a failure; the server is thrown away.
