@@ -17,8 +17,6 @@ pub enum Content {
     Bytes(Vec<u8>),
     /// Made in a container, with a cap of its own.
     Collected(CollectedFile),
-    /// In a folder of ours.
-    File(File),
 }
 
 /// One file of an archive.
@@ -47,7 +45,6 @@ pub fn write(path: &Path, entries: Vec<Entry>) -> Result<()> {
         let copied = match content {
             Content::Bytes(bytes) => io::copy(&mut bytes.as_slice(), &mut zip),
             Content::Collected(file) => io::copy(&mut BufReader::new(file), &mut zip),
-            Content::File(file) => io::copy(&mut BufReader::new(file), &mut zip),
         };
         copied.map_err(Error::io(format!("writing {name} into the archive")))?;
     }
@@ -58,16 +55,17 @@ pub fn write(path: &Path, entries: Vec<Entry>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collect::TakenDir;
 
     #[test]
     fn an_archive_holds_its_entries_in_order() {
         let folder = tempfile::tempdir().unwrap();
-        let report = folder.path().join("report");
-        std::fs::write(&report, [7; 100]).unwrap();
+        std::fs::write(folder.path().join("report"), [7; 100]).unwrap();
+        let report = TakenDir(folder.path()).open_file("report", 100).unwrap();
         let path = folder.path().join("a.zip");
         let entries = vec![
             Entry { name: "benchmark.json", content: Content::Bytes(b"{}".to_vec()) },
-            Entry { name: "profile/profile.ncu-rep", content: Content::File(File::open(&report).unwrap()) },
+            Entry { name: "profile/profile.ncu-rep", content: Content::Collected(report) },
         ];
         write(&path, entries).unwrap();
 

@@ -4,12 +4,16 @@
 //! names that the caller knows and lists nothing for anybody; it follows no link, crosses no mount and accepts only
 //! regular files with one name. Bytes are counted while they are read.
 //!
+//! What is read later, like the report, is moved out first ([`OutputDir::move_file`]) and then read through [`TakenDir`].
+//!
 //! The calls block; an async caller runs them on a blocking thread.
 //!
 //! A worker that is not root can read only what its own user may: a container that runs as somebody else can write a
 //! file of mode 0600, which is [`CollectError::Unreadable`] then. The sandbox's default users avoid that.
 
 mod output;
+#[cfg(test)]
+mod properties;
 mod remove;
 mod take;
 #[cfg(test)]
@@ -19,7 +23,13 @@ mod usage;
 pub use output::{CollectedFile, OutputDir};
 pub use usage::{Exceeded, Usage, UsageLimits};
 
+use std::path::Path;
+
 use rustix::io::Errno;
+
+/// A folder of ours into which files of a container were moved: their bytes are hostile, their names are ours.
+#[derive(Debug, Clone, Copy)]
+pub struct TakenDir<'a>(pub &'a Path);
 
 /// Why a file of a container's output was not taken. Only [`Self::Io`] is this host's fault.
 #[derive(Debug, thiserror::Error)]

@@ -56,21 +56,10 @@ impl OutputDir {
 
     /// Opens a file of at most `max_bytes`, whose path relative to the folder the caller knows.
     pub fn open_file(&self, relative: &str, max_bytes: u64) -> Result<CollectedFile, CollectError> {
-        // O_NONBLOCK: a pipe without a writer would hold us.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = openat2(&*self.root, relative, flags, Mode::empty(), RESOLVE)?;
-        let stat = fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(CollectError::NotRegular);
+        match open_regular(self.root(), relative, max_bytes)? {
+            (file, 1) => Ok(file),
+            _ => Err(CollectError::Linked),
         }
-        if stat.st_nlink != 1 {
-            return Err(CollectError::Linked);
-        }
-        let size_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-        if size_bytes > max_bytes {
-            return Err(CollectError::TooLarge { limit: max_bytes });
-        }
-        Ok(CollectedFile { file: file.into(), size_bytes, read: 0, max_bytes })
     }
 
     /// Reads a file of at most `max_bytes` into memory.
@@ -119,6 +108,26 @@ impl Read for CollectedFile {
         self.read = self.read.saturating_add(count as u64);
         if self.read > self.max_bytes { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(count) }
     }
+}
+
+/// Opens a regular file below a folder, whatever else may stand there; with how many names it has.
+pub(super) fn open_regular(
+    folder: BorrowedFd<'_>,
+    relative: &str,
+    max_bytes: u64,
+) -> Result<(CollectedFile, u64), CollectError> {
+    // O_NONBLOCK: a pipe without a writer would hold us.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat2(folder, relative, flags, Mode::empty(), RESOLVE)?;
+    let stat = fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(CollectError::NotRegular);
+    }
+    let size_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    if size_bytes > max_bytes {
+        return Err(CollectError::TooLarge { limit: max_bytes });
+    }
+    Ok((CollectedFile { file: file.into(), size_bytes, read: 0, max_bytes }, stat.st_nlink))
 }
 
 pub(super) fn directory() -> OFlags {

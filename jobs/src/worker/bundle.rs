@@ -7,12 +7,13 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::capture::Captured;
-use super::export::Exports;
+use super::export::{Exports, REPORT_NAME};
 use super::persist::persist;
 use super::shape::ShapeRun;
 use super::{blocking, provenance};
 use crate::artifacts::archive::{self, Content, Entry};
 use crate::artifacts::manifest::{ContainerTimes, Image, Manifest, MeasuredClocks, Submission};
+use crate::collect::TakenDir;
 use crate::queue::{ErrorKind, StoredArtifact};
 use crate::report::ReportSummary;
 use crate::telemetry::phase;
@@ -97,10 +98,13 @@ pub(super) async fn store(
 
     let name = run.shape.artifact_name(run.lease.benchmark_index);
     let path = run.folder.archive();
-    let report = report.join("profile.ncu-rep");
+    let (report, max_bytes) = (report.to_owned(), run.worker.config.sandbox.limits.output_bytes);
     let zipped = blocking(move || {
-        let file = std::fs::File::open(&report).map_err(Error::io("opening the collected report"))?;
-        entries.push(Entry { name: protocol::REPORT_FILE, content: Content::File(file) });
+        let file = TakenDir(&report).open_file(REPORT_NAME, max_bytes).map_err(|error| Error::Io {
+            action: "opening the collected report".to_owned(),
+            source: std::io::Error::other(error),
+        })?;
+        entries.push(Entry { name: protocol::REPORT_FILE, content: Content::Collected(file) });
         archive::write(&path, entries)?;
         Ok(path)
     });

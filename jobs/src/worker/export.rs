@@ -9,11 +9,14 @@ use super::capture::{Captured, outcome};
 use super::judge::no_kernel;
 use super::shape::{RUNNER_GRACE, ShapeRun};
 use crate::capture::command::export_argv;
-use crate::collect::{CollectError, CollectedFile};
+use crate::collect::{CollectError, CollectedFile, TakenDir};
 use crate::queue::ErrorKind;
 use crate::report::{self, ReportSummary};
 use crate::sandbox::{ContainerSpec, How, Inputs};
 use crate::{Error, Result};
+
+/// The report's name in a folder of ours.
+pub(super) const REPORT_NAME: &str = "profile.ncu-rep";
 
 /// Both exports, open.
 #[derive(Debug)]
@@ -33,8 +36,7 @@ impl ShapeRun<'_> {
         let nothing = no_kernel(self.command().kernel_name.as_deref());
         blocking(move || {
             let report = folder.report()?;
-            let name = Path::new(protocol::REPORT_FILE).file_name().unwrap_or_default();
-            if report.join(name).is_file() {
+            if TakenDir(&report).has(REPORT_NAME) {
                 // An earlier holder of the attempt took it.
                 return Ok(Ok(report));
             }
