@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::Finding;
 use crate::Error;
 use crate::problems::{Catalog, ProblemError};
+use crate::telemetry::metrics;
 use crate::worker::{WorkerConfig, blocking};
 
 const PROBLEMS: &str = "problems folder";
@@ -92,6 +93,7 @@ pub(super) fn disk(config: &WorkerConfig) -> Vec<Finding> {
         .flatten()
         .map(|folder| match free_bytes(&folder) {
             Ok(free) => {
+                metrics().disk_has(free, &folder.display().to_string());
                 let found = format!("{:.1} GiB free for {}", gibibytes(free), folder.display());
                 if free >= config.min_free_bytes {
                     Finding::ok(DISK, found)

@@ -80,11 +80,22 @@ impl Queue {
         )
         .fetch_one(&self.pool)
         .await?;
+        // Every state, so that nobody takes one that is gone for one that is not told.
+        let workers = sqlx::query!(
+            r#"SELECT every.state AS "state!", count(workers.name) AS "count!"
+               FROM unnest(ARRAY['idle', 'busy', 'draining', 'unready', 'quarantined']) AS every (state)
+               LEFT JOIN workers ON workers.state = every.state
+                                AND workers.last_seen_at > now() - make_interval(secs => $1)
+               GROUP BY every.state"#,
+            ALIVE_SECS
+        )
+        .fetch_all(&self.pool)
+        .await?;
         Ok(QueueState {
             queued: jobs.queued,
             running: jobs.running,
             oldest: Duration::try_from_secs_f64(jobs.oldest).unwrap_or_default(),
-            workers: self.worker_counts().await?,
+            workers: workers.into_iter().map(|row| (row.state, row.count)).collect(),
         })
     }
 

@@ -3,11 +3,10 @@
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use opentelemetry::metrics::{Counter, Histogram, Meter};
+use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 use opentelemetry::{KeyValue, global};
 
 use super::SCOPE;
-use crate::queue::WorkerCounts;
 
 /// From a fast answer to a slow one, in seconds.
 const ANSWER_SECS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0];
@@ -30,12 +29,17 @@ pub struct Metrics {
     gpu_busy: Counter<f64>,
     renewals: Counter<u64>,
     adoptions: Counter<u64>,
+    disk_free: Gauge<u64>,
 }
 
 /// The process's instruments. Before telemetry starts they measure nothing, so they are made when they are first used.
 #[must_use]
 pub fn metrics() -> &'static Metrics {
-    static METRICS: LazyLock<Metrics> = LazyLock::new(|| Metrics::new(&global::meter(SCOPE)));
+    static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
+        let metrics = Metrics::new(&global::meter(SCOPE));
+        metrics.begin();
+        metrics
+    });
     &METRICS
 }
 
@@ -67,6 +71,20 @@ impl Metrics {
                 .build(),
             renewals: count("ncu_service.lease.renewals", "{renewal}", "Renewals of a job's lease"),
             adoptions: count("ncu_service.jobs.adopted", "{job}", "Jobs that were taken over from another worker"),
+            disk_free: meter
+                .u64_gauge("ncu_service.disk.free")
+                .with_unit("By")
+                .with_description("Free space of a folder that the worker writes to")
+                .build(),
+        }
+    }
+
+    /// What an alert looks at is there from the start: a rise from nothing to one is none otherwise.
+    fn begin(&self) {
+        self.faults.add(0, &[]);
+        self.adoptions.add(0, &[]);
+        for result in ["renewed", "failed", "lost"] {
+            self.renewals.add(0, &[KeyValue::new("result", result)]);
         }
     }
 
@@ -125,6 +143,11 @@ impl Metrics {
         self.renewals.add(1, &[KeyValue::new("result", result)]);
     }
 
+    /// A folder of the worker's has so much free space.
+    pub fn disk_has(&self, free_bytes: u64, folder: &str) {
+        self.disk_free.record(free_bytes, &[KeyValue::new("folder", folder.to_owned())]);
+    }
+
     /// A job was taken over from another worker.
     pub fn adopted(&self) {
         self.adoptions.add(1, &[]);
@@ -132,7 +155,7 @@ impl Metrics {
 }
 
 /// The queue as the database last showed it. Gauges are read when somebody asks for metrics, and may not wait then.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct QueueState {
     /// Jobs that wait.
     pub queued: i64,
@@ -140,8 +163,8 @@ pub struct QueueState {
     pub running: i64,
     /// How long the oldest one has waited.
     pub oldest: Duration,
-    /// The workers.
-    pub workers: WorkerCounts,
+    /// Workers that are alive, by state.
+    pub workers: Vec<(String, i64)>,
 }
 
 static QUEUE: Mutex<Option<QueueState>> = Mutex::new(None);
@@ -183,12 +206,10 @@ fn gauges(meter: &Meter) {
     meter
         .i64_observable_gauge("ncu_service.workers")
         .with_unit("{worker}")
-        .with_description("Workers that are alive; of them, those that take jobs and those that run one")
+        .with_description("Workers that are alive, by state")
         .with_callback(|gauge| {
-            if let Some(WorkerCounts { alive, ready, busy }) = seen(|queue| queue.workers) {
-                for (state, count) in [("alive", alive), ("ready", ready), ("busy", busy)] {
-                    gauge.observe(count, &[KeyValue::new("state", state)]);
-                }
+            for (state, count) in seen(|queue| queue.workers.clone()).unwrap_or_default() {
+                gauge.observe(count, &[KeyValue::new("state", state)]);
             }
         })
         .build();

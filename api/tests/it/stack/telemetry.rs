@@ -1,9 +1,10 @@
 //! What a receiver of traces and metrics gets from a job, and what the log and `/metrics` say.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::TcpListener;
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use serde_json::Value;
 
 use super::adoption::{LONG, LONG_LEASE, ONE_SHAPE};
 use super::harness::Stack;
@@ -161,8 +162,60 @@ async fn prometheus_finds_the_metrics_of_both_programs_on_an_address_of_their_ow
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
+    let families = families(&format!("{}{text}", read(&api).await));
+    for name in names_in_dashboards() {
+        let base = ["_bucket", "_count", "_sum"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
+        assert!(families.contains(base), "a dashboard or an alert asks for {name}: {families:#?}");
+    }
+    let pool = stack.pool().await;
+    for query in queries_of_dashboards() {
+        sqlx::query(sqlx::AssertSqlSafe(query.clone())).fetch_all(&pool).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+    }
     let public = reqwest::get(stack.url("/metrics")).await.unwrap();
     assert_eq!(public.status(), reqwest::StatusCode::NOT_FOUND, "not for the public");
+}
+
+fn families(text: &str) -> HashSet<&str> {
+    text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect()
+}
+
+/// The files of Grafana, by their content.
+fn provisioned() -> Vec<String> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docker/grafana");
+    let dashboards = std::fs::read_dir(folder.join("dashboards")).unwrap().map(|entry| entry.unwrap().path());
+    dashboards.chain([folder.join("alerts.yaml")]).map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+/// Every metric that they ask for.
+fn names_in_dashboards() -> HashSet<String> {
+    let files = provisioned().join("\n");
+    let words = files.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+    let is_ours = |word: &&str| ["ncu_service_", "http_server_"].iter().any(|start| word.starts_with(start));
+    let names: HashSet<String> = words.filter(is_ours).map(str::to_owned).collect();
+    assert!(names.len() > 12, "{names:?}");
+    names
+}
+
+fn queries_of_dashboards() -> Vec<String> {
+    fn collect(value: &Value, into: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                into.extend(fields.get("rawSql").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|value| collect(value, into));
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect(value, into)),
+            _ => {}
+        }
+    }
+    let mut queries = Vec::new();
+    for file in provisioned() {
+        // The alerts are YAML, and ask Prometheus only.
+        if let Ok(dashboard) = serde_json::from_str(&file) {
+            collect(&dashboard, &mut queries);
+        }
+    }
+    assert!(queries.len() > 5, "{queries:?}");
+    queries
 }
 
 #[tokio::test]
@@ -177,7 +230,7 @@ async fn every_line_about_a_job_has_its_trace_in_text_and_in_json() {
             let log = stack.log_of(program);
             let line = log.lines().find(|seen| seen.contains(line)).unwrap_or_else(|| panic!("{line}:\n{log}"));
             assert!(line.contains(TRACE), "{line}");
-            assert!(format == "text" || serde_json::from_str::<serde_json::Value>(line).is_ok(), "{line}");
+            assert!(format == "text" || serde_json::from_str::<Value>(line).is_ok(), "{line}");
         }
     }
 }
