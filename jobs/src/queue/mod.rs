@@ -32,9 +32,9 @@ use std::time::Duration;
 
 use apalis_postgres::PostgresStorage;
 use chrono::{DateTime, Utc};
-use sqlx::PgPool;
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgConnection, PgPool};
 
 use crate::config::DatabaseConfig;
 use crate::{Error, Result};
@@ -45,6 +45,15 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Our schema.
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+
+/// Ends a transaction that whoever gave the connection back knows nothing of. A `begin` that was given up while it was under
+/// way, because a client hung up or a time limit passed, leaves one open (sqlx 0.9.0, issue 4385), and whatever the next user
+/// of the connection writes would never be committed. Where there is none, this begins and ends an empty one, in one message;
+/// an error closes the connection.
+async fn end_transaction(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    sqlx::raw_sql("BEGIN; ROLLBACK").execute(connection).await?;
+    Ok(true)
+}
 
 /// The queue in Postgres. Clones share one pool.
 #[derive(Debug, Clone)]
@@ -59,6 +68,7 @@ impl Queue {
         let pool = PgPoolOptions::new()
             .max_connections(config.max_connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
+            .after_release(|connection, _| Box::pin(end_transaction(connection)))
             .connect_lazy_with(options.application_name(application_name));
         Ok(Self::new(pool))
     }
@@ -99,5 +109,34 @@ impl Queue {
     pub async fn now(&self) -> Result<DateTime<Utc>> {
         // Not now(), which is the start of the transaction.
         Ok(sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#).fetch_one(&self.pool).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_transaction_that_was_given_up_as_it_began_is_nobody_elses() {
+        let url = std::env::var("NCU_SERVICE_TEST_DATABASE_URL")
+            .expect("NCU_SERVICE_TEST_DATABASE_URL is not set; run the tests with scripts/test");
+        let queue = Queue::connect_lazy(&DatabaseConfig { url, max_connections: 1 }, "a test").unwrap();
+        queue.now().await.unwrap();
+        // Given up after so many looks at whether it has begun: one of them is between its beginning and the answer.
+        for looks in 0..200 {
+            let given_up = async {
+                for _ in 0..looks {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                transaction = queue.pool.begin_with("BEGIN READ ONLY") => drop(transaction.unwrap()),
+                () = given_up => {}
+            }
+            let read_only: String =
+                sqlx::query_scalar("SHOW transaction_read_only").fetch_one(&queue.pool).await.unwrap();
+            assert_eq!(read_only, "off", "after {looks} looks");
+        }
     }
 }
