@@ -27,6 +27,8 @@ pub struct Health {
     database: &'static str,
     /// Null while the database is away.
     workers: Option<Workers>,
+    /// Whether an operator has stopped the taking of jobs; null while the database is away.
+    paused: Option<bool>,
     /// What an operator should look at; null when all is well.
     detail: Option<&'static str>,
 }
@@ -52,7 +54,8 @@ struct Problems {
 
 /// Says how the service is.
 pub async fn show(State(app): State<Arc<App>>) -> Json<Health> {
-    let workers = tokio::time::timeout(DATABASE_TIMEOUT, workers(&app.queue)).await.ok().flatten();
+    let answer = tokio::time::timeout(DATABASE_TIMEOUT, ask(&app.queue)).await.ok().flatten();
+    let (workers, paused) = answer.unzip();
     let reachable = workers.is_some();
     let revision = app.revision().await;
     Json(Health {
@@ -61,22 +64,26 @@ pub async fn show(State(app): State<Arc<App>>) -> Json<Health> {
         capabilities: Capabilities { request_capture_options: REQUEST_FIELDS },
         problems: Problems { revision: revision.commit, dirty: revision.dirty },
         database: if reachable { "ok" } else { "unavailable" },
-        detail: detail(workers),
+        detail: detail(workers, paused),
+        paused,
         workers: workers.map(|WorkerCounts { alive, ready, busy }| Workers { alive, ready, busy }),
     })
 }
 
 /// `None` where the database does not tell. One that is there but not migrated yet does not count as ready.
-async fn workers(queue: &Queue) -> Option<WorkerCounts> {
+async fn ask(queue: &Queue) -> Option<(WorkerCounts, bool)> {
     match queue.missing_migrations().await {
-        Ok(0) => queue.worker_counts().await.ok(),
+        Ok(0) => Some((queue.worker_counts().await.ok()?, queue.is_paused().await.ok()?)),
         _ => None,
     }
 }
 
-fn detail(workers: Option<WorkerCounts>) -> Option<&'static str> {
+fn detail(workers: Option<WorkerCounts>, paused: Option<bool>) -> Option<&'static str> {
     match workers {
         None => Some("The database is away; polls wait for it."),
+        _ if paused == Some(true) => {
+            Some("The queue is paused: jobs are accepted and wait until an operator resumes it.")
+        }
         Some(WorkerCounts { alive: 0, .. }) => Some("No worker is alive, so jobs wait: start ncu-worker run."),
         Some(WorkerCounts { ready: 0, .. }) => {
             Some("No worker takes jobs now, so they wait: ncu-worker doctor says why, on each worker's host.")

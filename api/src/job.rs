@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use chrono::{DateTime, SecondsFormat, Utc};
 use jobs::capture::options::RequestOptions;
 use jobs::problems::Shape;
-use jobs::queue::{AttemptView, KernelTime, Overview, RunView};
+use jobs::queue::{self, AttemptView, JobView, KernelTime, Overview, RunView};
 use serde::Serialize;
 
 use crate::app::App;
@@ -49,6 +49,8 @@ pub struct Body {
     attempt: i32,
     options: RequestOptions,
     simulated: bool,
+    /// A sentence for a user who waits; null when there is nothing to say.
+    notice: Option<&'static str>,
     /// Who held the job, in order: a redeploy or a fault of ours shows here.
     attempts: Vec<Holder>,
     /// When all this was so: in an outage of the database it may be a while ago.
@@ -140,6 +142,7 @@ impl From<&Seen> for Body {
             error_kind: job.error_kind.clone(),
             attempt: job.attempt,
             options: job.options.clone(),
+            notice: notice(job),
             simulated: job.runs.iter().any(|run| run.simulated),
             runs: job.runs.iter().map(Run::from).collect(),
             attempts: job.attempts.iter().map(Holder::from).collect(),
@@ -200,6 +203,12 @@ impl Artifact {
             bytes: artifact.stored.bytes,
         })
     }
+}
+
+/// What a waiting job waits for, where that is not its turn.
+fn notice(job: &JobView) -> Option<&'static str> {
+    (job.is_queue_paused && job.state == queue::State::Queued)
+        .then_some("The queue is paused by its operator: the job keeps its place and starts when it is resumed.")
 }
 
 /// ISO 8601 with `+00:00`, which older Pythons parse and a `Z` they do not.

@@ -61,6 +61,12 @@ pub enum Error {
     /// Something that the code or the operator must mend.
     #[error("{0}")]
     Internal(String),
+    /// What an operator named is not there.
+    #[error("{0}")]
+    NoSuch(String),
+    /// What an operator ordered cannot be done; the sentence says why.
+    #[error("{0}")]
+    Refused(String),
     /// Somebody else owns the job now: what this attempt wants to write is refused.
     #[error("the lease of this attempt is gone")]
     LeaseLost,

@@ -3,6 +3,7 @@
 //! Nothing here knows HTTP, but for the `/metrics` of [`telemetry`]. Inside, the [`sandbox`] and the [`collect`]or know nothing of SQL, and all SQL stands in
 //! [`queue`].
 
+pub mod admin;
 pub mod artifacts;
 pub mod capture;
 pub mod collect;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use jobs::config::{DatabaseConfig, Reader};
-use jobs::doctor;
+use jobs::{admin, doctor};
 use jobs::gpu::{GpuConfig, Gpus};
-use jobs::queue::Queue;
+use jobs::queue::{Actor, Queue};
 use jobs::sandbox::SandboxConfig;
 use jobs::telemetry::{Telemetry, TelemetryConfig};
 use jobs::worker::{Leave, Worker, WorkerConfig};
@@ -41,6 +41,17 @@ enum Command {
     },
     /// Lift the quarantine of this worker's GPUs.
     Unquarantine,
+    /// Look at the queue and change it; each use is recorded. Needs the database and nothing else.
+    Admin {
+        #[command(subcommand)]
+        command: admin::Command,
+        /// Who orders this, for the record; else the user of the system.
+        #[arg(long = "as", value_name = "NAME", global = true)]
+        actor: Option<String>,
+        /// Print JSON.
+        #[arg(long, global = true)]
+        json: bool,
+    },
 }
 
 /// How long a worker that hands its job over may take to end.
@@ -111,7 +122,24 @@ async fn execute(command: Command, reader: &mut Reader) -> Result<ExitCode, Box<
             }
             Ok(ExitCode::SUCCESS)
         }
+        Command::Admin { command, actor, json } => {
+            let queue = Queue::connect_lazy(&DatabaseConfig::read(reader)?, "ncu-worker admin")?;
+            let actor = Actor::new(&actor.unwrap_or_else(system_user)).ok_or("--as needs a name")?;
+            let answer = admin::run(&queue, &actor, &command).await?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&answer)?);
+            } else {
+                println!("{answer}");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
     }
+}
+
+/// The user who started this: under sudo the one who did that.
+fn system_user() -> String {
+    let mut named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    named.find(|name| !name.trim().is_empty()).unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
 }
 
 /// Works until a signal.

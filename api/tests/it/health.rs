@@ -1,7 +1,10 @@
 //! `GET /health`.
 
+use std::time::Duration;
+
+use jobs::admin::{self, Command};
 use jobs::ids::JobId;
-use jobs::queue::WorkerState;
+use jobs::queue::{Actor, WorkerState};
 use serde_json::json;
 
 use crate::support::outage::Wire;
@@ -23,6 +26,7 @@ async fn health_needs_no_cli_id_and_lists_the_capture_options() {
         "problems": {"revision": null, "dirty": null},
         "database": "ok",
         "workers": {"alive": 0, "ready": 0, "busy": 0},
+        "paused": false,
         "detail": "No worker is alive, so jobs wait: start ncu-worker run.",
     });
     assert_eq!(answer.json(), expected);
@@ -69,4 +73,30 @@ async fn health_still_answers_200_with_the_capabilities_when_the_database_is_awa
     assert_eq!((&body["status"], &body["database"]), (&json!("degraded"), &json!("unavailable")));
     assert_eq!(body["capabilities"]["request_capture_options"].as_array().unwrap().len(), 6);
     assert_eq!((&body["workers"], &body["detail"]), (&json!(null), &json!("The database is away; polls wait for it.")));
+}
+
+#[tokio::test]
+async fn a_paused_queue_takes_submissions_and_says_so_in_the_health_and_in_each_job_that_waits() {
+    let service = Service::start().await;
+    service.queue.heartbeat("w", "host", WorkerState::Idle, None, None).await.unwrap();
+    let operator = Actor::new("an operator").unwrap();
+    let order = async |command| admin::run(&service.queue, &operator, &command).await.unwrap();
+    let running = service.accepted("good-1").await;
+    service.queue.claim("w", Duration::from_mins(1)).await.unwrap().unwrap();
+    order(Command::Pause { reason: Some("a new driver".to_owned()) }).await;
+
+    let id = service.accepted("good-1").await;
+    let health = send(service.request(Method::GET, "/health", None)).await.json();
+    assert_eq!((&health["status"], &health["paused"]), (&json!("ok"), &json!(true)));
+    assert_eq!(health["detail"], "The queue is paused: jobs are accepted and wait until an operator resumes it.");
+    let job = service.get(&format!("/jobs/{id}"), "good-1").await.json();
+    assert_eq!((&job["status"], &job["queue_position"], &job["error"]), (&json!("queued"), &json!(1), &json!(null)));
+    let notice = "The queue is paused by its operator: the job keeps its place and starts when it is resumed.";
+    assert_eq!(job["notice"], notice);
+    assert_eq!(service.get(&format!("/jobs/{running}"), "good-1").await.json()["notice"], json!(null));
+
+    order(Command::Resume).await;
+    assert_eq!(service.get(&format!("/jobs/{id}"), "good-1").await.json()["notice"], json!(null));
+    let health = send(service.request(Method::GET, "/health", None)).await.json();
+    assert_eq!((&health["paused"], &health["detail"]), (&json!(false), &json!(null)));
 }

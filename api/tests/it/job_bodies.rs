@@ -62,6 +62,7 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "attempt": 0,
         "options": {"ncu_launch_count": 3},
         "simulated": false,
+        "notice": null,
         "attempts": [],
         "observed_at": "a time",
     });

@@ -50,7 +50,7 @@ impl Queue {
         Ok(Admission::Queued(position))
     }
 
-    /// Claims the head of the queue for `lease`; `None` when nothing waits.
+    /// Claims the head of the queue for `lease`; `None` when nothing waits, and while the queue is paused.
     pub async fn claim(&self, worker: &str, lease: Duration) -> Result<Option<Claim>> {
         let mut tx = self.pool.begin().await?;
         let token = Uuid::new_v4();
@@ -58,6 +58,7 @@ impl Queue {
             "UPDATE jobs SET state = 'running', run_token = $1, claim_token = $1, lease_until = now() + $2, worker = $3,
                     attempt = attempt + 1, adoption = 0, started_at = coalesce(started_at, now())
              WHERE id = (SELECT id FROM jobs WHERE state = 'queued' AND not_before <= now() AND NOT cancel_requested
+                           AND NOT EXISTS (SELECT FROM queue_state WHERE paused_at IS NOT NULL)
                          ORDER BY priority DESC, seq LIMIT 1 FOR UPDATE SKIP LOCKED)
              RETURNING id",
             token,
@@ -161,15 +162,7 @@ impl Queue {
     /// there was anything to cancel.
     pub async fn cancel(&self, id: JobId) -> Result<bool> {
         let mut tx = self.pool.begin().await?;
-        let state = sqlx::query_scalar!(
-            "UPDATE jobs SET cancel_requested = true WHERE id = $1 AND state IN ('queued', 'running') RETURNING state",
-            id.0
-        )
-        .fetch_optional(&mut *tx)
-        .await?;
-        if state.as_deref() == Some("queued") {
-            end_cancelled(&mut tx, id).await?;
-        }
+        let state = cancel(&mut tx, id).await?;
         tx.commit().await?;
         Ok(state.is_some())
     }
@@ -214,6 +207,22 @@ async fn insert(connection: &mut PgConnection, job: &NewJob) -> Result<i64> {
     .fetch_one(&mut *connection)
     .await?;
     Ok(position)
+}
+
+/// Cancels a job in the caller's transaction. Its state before, if there was anything to cancel.
+pub(super) async fn cancel(tx: &mut PgTransaction<'_>, id: JobId) -> Result<Option<State>> {
+    let state = sqlx::query_scalar!(
+        "UPDATE jobs SET cancel_requested = true WHERE id = $1 AND state IN ('queued', 'running') RETURNING state",
+        id.0
+    )
+    .fetch_optional(&mut **tx)
+    .await?
+    .map(State::decode)
+    .transpose()?;
+    if state == Some(State::Queued) {
+        end_cancelled(tx, id).await?;
+    }
+    Ok(state)
 }
 
 /// A job as its new holder needs it.

@@ -3,6 +3,8 @@
 //! The `jobs` table is the truth about who owns a job; an apalis task is a disposable ticket that says "there is work".
 //! `docs/queue.md` explains why.
 
+mod admin;
+mod admin_view;
 mod adopt;
 mod jobs;
 mod model;
@@ -15,6 +17,8 @@ mod verdict;
 mod view;
 mod workers;
 
+pub use admin::{Actor, Change, Deed, Orders};
+pub use admin_view::{AdminAttempt, AdminJob, AdminJobDetail, AdminShape, AdminStatus, AdminWorker};
 pub use adopt::{Adoption, Held, Live};
 pub use jobs::Renewal;
 pub use model::{

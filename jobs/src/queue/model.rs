@@ -154,6 +154,8 @@ pub struct JobView {
     pub state: State,
     /// Place in the queue, from 1; `None` unless queued.
     pub queue_position: Option<i64>,
+    /// Whether no job is claimed now.
+    pub is_queue_paused: bool,
     /// The sentence for the user.
     pub error: Option<String>,
     /// Whose fault, and which kind.

@@ -78,16 +78,7 @@ impl Queue {
             end_cancelled(&mut tx, JobId(job)).await?;
         }
 
-        let due = sqlx::query_scalar!(
-            r#"SELECT count(*) AS "count!" FROM jobs WHERE state = 'queued' AND not_before <= now()"#
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        let missing = due - tickets::waiting(&mut tx).await?;
-        reaped.tickets = usize::try_from(missing).unwrap_or(0);
-        if reaped.tickets > 0 {
-            tickets::push(&mut tx, reaped.tickets).await?;
-        }
+        reaped.tickets = tickets::replace_missing(&mut tx).await?;
         tickets::prune(&mut tx).await?;
         tx.commit().await?;
         Ok(reaped)

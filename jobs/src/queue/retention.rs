@@ -145,6 +145,12 @@ impl Queue {
         Ok(deleted.execute(&self.pool).await?.rows_affected())
     }
 
+    /// Deletes what operators did longer than `age` ago from their log. Says how much.
+    pub async fn delete_admin_log_older_than(&self, age: Duration) -> Result<u64> {
+        let deleted = sqlx::query!("DELETE FROM admin_log WHERE at < now() - $1::interval", interval(age));
+        Ok(deleted.execute(&self.pool).await?.rows_affected())
+    }
+
     /// Deletes the rows of workers that were last seen longer than `age` ago. Says how many.
     pub async fn delete_workers_older_than(&self, age: Duration) -> Result<u64> {
         let deleted = sqlx::query!("DELETE FROM workers WHERE last_seen_at < now() - $1::interval", interval(age));

@@ -22,9 +22,25 @@ pub(super) async fn push(connection: &mut PgConnection, count: usize) -> Result<
     apalis_postgres::queries::push_tasks(connection, QUEUE, tickets).await.map_err(Error::Tickets)
 }
 
+/// Pushes as many tickets as there are jobs that could be claimed and have none. Says how many. A paused queue needs none: each
+/// would be taken for nothing, and replaced.
+pub(super) async fn replace_missing(connection: &mut PgConnection) -> Result<usize> {
+    let due = sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM jobs WHERE state = 'queued' AND not_before <= now()
+           AND NOT EXISTS (SELECT FROM queue_state WHERE paused_at IS NOT NULL)"#
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    let missing = usize::try_from(due - waiting(connection).await?).unwrap_or(0);
+    if missing > 0 {
+        push(connection, missing).await?;
+    }
+    Ok(missing)
+}
+
 /// Tickets that any worker may take. One that a worker has locked does not count: that worker may be busy, or dead, and
 /// apalis notices a dead one only after minutes.
-pub(super) async fn waiting(connection: &mut PgConnection) -> Result<i64> {
+async fn waiting(connection: &mut PgConnection) -> Result<i64> {
     let count = sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM apalis.jobs WHERE job_type = $1 AND status = 'Pending'"#,
         QUEUE

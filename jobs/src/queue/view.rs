@@ -21,7 +21,8 @@ impl Queue {
                       CASE WHEN state = 'queued' THEN (
                           SELECT count(*) FROM jobs ahead WHERE ahead.state = 'queued'
                           AND (ahead.priority > job.priority OR (ahead.priority = job.priority AND ahead.seq <= job.seq))
-                      ) END AS queue_position
+                      ) END AS queue_position,
+                      EXISTS (SELECT FROM queue_state WHERE paused_at IS NOT NULL) AS "is_queue_paused!"
                FROM jobs job WHERE id = $1 AND ($2::bytea IS NULL OR owner = $2)"#,
             id.0,
             owner.as_ref().map(Owner::as_bytes),
@@ -78,6 +79,7 @@ impl Queue {
             id: JobId(job.id),
             state: State::decode(job.state)?,
             queue_position: job.queue_position,
+            is_queue_paused: job.is_queue_paused,
             error: job.error,
             error_kind: job.error_kind,
             leaderboard: job.leaderboard,

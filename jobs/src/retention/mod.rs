@@ -35,6 +35,8 @@ pub struct Pruned {
     pub jobs: u64,
     /// Rows of workers.
     pub workers: u64,
+    /// Rows of the operators' log.
+    pub admin_log: u64,
 }
 
 /// One round. `None` while another worker is at it.
@@ -81,6 +83,7 @@ async fn round(queue: &Queue, store: &ArtifactStore, config: &RetentionConfig) -
         }
     }
     pruned.workers = queue.delete_workers_older_than(config.jobs).await?;
+    pruned.admin_log = queue.delete_admin_log_older_than(config.jobs).await?;
     failed.map_or(Ok(pruned), Err)
 }
 

@@ -14,6 +14,7 @@ mod export;
 pub(crate) mod hold;
 mod judge;
 mod lease;
+mod orders;
 mod persist;
 mod provenance;
 mod readiness;
@@ -151,6 +152,15 @@ impl Worker {
             tokio::spawn(every(PRUNE, chores.clone(), {
                 let worker = Arc::clone(&worker);
                 move || worker.clone().prune()
+            })),
+            tokio::spawn(every(orders::LOOK, chores.clone(), {
+                let worker = Arc::clone(&worker);
+                move || orders::obey(worker.clone())
+            })),
+            // Apart from the others, since a round may take long.
+            tokio::spawn(every(orders::LOOK, chores.clone(), {
+                let worker = Arc::clone(&worker);
+                move || orders::prune(worker.clone())
             })),
             tokio::spawn(every(readiness::CHECK_EVERY, chores.clone(), {
                 let worker = Arc::clone(&worker);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers fail the test")]
 
+mod admin;
 mod adoption;
 mod doctor;
 mod gpu;

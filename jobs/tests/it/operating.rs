@@ -1,5 +1,7 @@
 //! `docs/operating.md` against a real Postgres: what it tells operators to run runs.
 
+use clap::Subcommand;
+use jobs::admin::Command;
 use sqlx::{AssertSqlSafe, Column, Executor, Row, SqlSafeStr};
 
 use crate::support::{database, job};
@@ -57,6 +59,17 @@ async fn a_role_that_reads_the_views_reads_no_source_and_no_credential() {
     connection.execute("RESET ROLE").await.unwrap();
     connection.execute(AssertSqlSafe(format!("DROP OWNED BY {role}"))).await.unwrap();
     connection.execute(AssertSqlSafe(format!("DROP ROLE {role}"))).await.unwrap();
+}
+
+#[test]
+fn every_command_of_an_operator_is_in_the_document() {
+    let commands = Command::augment_subcommands(clap::Command::new("admin"));
+    let missing: Vec<&str> = commands
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .filter(|name| !DOCUMENT.contains(&format!("| `ncu-worker admin {name}")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use jobs::admin::{self, Command};
 use jobs::artifacts::ArtifactStore;
 use jobs::ids::JobId;
-use jobs::queue::{Queue, RunEnd};
+use jobs::queue::{Actor, Queue, RunEnd};
 use jobs::retention::{Pruned, RetentionConfig, prune};
 use sqlx::PgPool;
 
@@ -190,4 +191,19 @@ async fn an_archive_that_is_gone_already_ends_no_round_and_a_store_that_fails_lo
     assert!(!it.file(&other).exists(), "the others go all the same");
     std::fs::remove_dir_all(it.file(&path)).unwrap();
     assert_eq!(it.prune(&CONFIG).await.jobs, 1);
+}
+
+#[tokio::test]
+async fn what_operators_did_is_remembered_as_long_as_jobs_are() {
+    let it = Bench::new().await;
+    let ann = Actor::new("ann").unwrap();
+    for _ in 0..2 {
+        admin::run(&it.queue, &ann, &Command::Status).await.unwrap();
+    }
+    sqlx::query("UPDATE admin_log SET at = now() - interval '91 days' WHERE id = (SELECT min(id) FROM admin_log)")
+        .execute(&it.pool)
+        .await
+        .unwrap();
+    assert_eq!(it.prune(&CONFIG).await, Pruned { admin_log: 1, ..Pruned::default() });
+    assert_eq!(it.prune(&CONFIG).await, Pruned::default());
 }

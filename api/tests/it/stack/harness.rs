@@ -165,6 +165,26 @@ impl Stack {
         assert!(self.program("ncu-worker").arg("unquarantine").status().await.unwrap().success());
     }
 
+    /// What `ncu-worker admin` says, which must not refuse.
+    pub async fn admin(&self, arguments: &[&str]) -> String {
+        let output = self.run_admin(arguments).await;
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// The exit status of a command that is refused, and the line that says why.
+    pub async fn admin_refused(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.run_admin(arguments).await;
+        assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    async fn run_admin(&self, arguments: &[&str]) -> std::process::Output {
+        let mut command = self.program("ncu-worker");
+        command.args(["admin", "--as", "ann"]).args(arguments).env("NCU_SERVICE_LOG", "off");
+        command.stderr(Stdio::piped()).output().await.unwrap()
+    }
+
     /// Waits for a worker in the given state; what its row notes.
     pub async fn worker_is(&self, state: &str) -> String {
         let deadline = Instant::now() + PATIENCE;

@@ -1,5 +1,6 @@
 //! The whole stack, from a POST to the archive, with everything real but the GPU.
 
+mod admin;
 mod adoption;
 mod captures;
 mod durability;
