@@ -15,8 +15,8 @@ LOOK_EVERY_SECS = 0.5
 LEFTOVERS_SECS = 75
 # What each program may hold in memory at its peak, and by how much it may have grown from its first jobs to the end.
 PEAK_BYTES, GROWTH_BYTES = 128 * MIB, 32 * MIB
-# The jobs folder: each worker has one container that writes, whose folder is measured once a second, and one report beside it.
-DISK_BYTES = WORKERS * (8 * OUTPUT + 2 * EXPORT) + 64 * MIB
+# The jobs folder: each worker has one container that writes, whose folder is measured a few times a second, and one report beside it.
+DISK_BYTES = WORKERS * (4 * OUTPUT + 2 * EXPORT) + 32 * MIB
 LOG_BYTES = 32 * MIB
 
 

@@ -21,7 +21,6 @@ PIDS, STREAM, EXPORT = 128, 64 << 10, 4 * MIB
 # Limits of the overview, of the capture and of each export. An honest job takes a second of each where the machine is idle.
 STEP_SECS = 15
 UPLOAD_SECS, UPLOADS = 4, 8
-# Jobs that are ours by no fault of a submission's are tried again so often.
 SETTINGS_OF_API = {
     "NCU_SERVICE_UPLOAD_TIMEOUT_SECS": UPLOAD_SECS,
     "NCU_SERVICE_MAX_UPLOADS": UPLOADS,
@@ -64,7 +63,7 @@ class Service:
         say("starting Postgres")
         self._postgres = {**os.environ, "NCU_SERVICE_RUN_DIR": f"{self.work}/postgres"}
         ending.callback(subprocess.run, [f"{root}/scripts/postgres", "stop"], env=self._postgres, capture_output=True)
-        self.database = run(f"{root}/scripts/postgres", "start", env=self._postgres).strip()
+        self.database = self._start_postgres()
 
         say(f"starting an API and {WORKERS} workers")
         self.port = free_port()
@@ -97,6 +96,15 @@ class Service:
         wait_until(f"all workers are ready (logs: {self.logs})", lambda: (self.health().get("workers") or {}).get("ready") == WORKERS, 60, 0.3)
         self.scope = self.rows("SELECT replace(id::text, '-', '') AS id FROM instance")[0]["id"]
         ending.callback(self._remove_containers)
+
+    def _start_postgres(self, tries=3):
+        """Its URL. The port that it finds free may be another's a moment later."""
+        try:
+            return run(f"{self.root}/scripts/postgres", "start", env=self._postgres).strip()
+        except Trouble:
+            if tries == 1:
+                raise
+            return self._start_postgres(tries - 1)
 
     def _copy_problems(self):
         """With a limit of captures that is ours: a task's own would be longer."""
