@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use jobs::config::{DatabaseConfig, Reader};
-use jobs::{admin, doctor};
 use jobs::gpu::{GpuConfig, Gpus};
 use jobs::queue::{Actor, Queue};
 use jobs::sandbox::SandboxConfig;
 use jobs::telemetry::{Telemetry, TelemetryConfig};
 use jobs::worker::{Leave, Worker, WorkerConfig};
+use jobs::{admin, doctor};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 

@@ -162,14 +162,18 @@ async fn prometheus_finds_the_metrics_of_both_programs_on_an_address_of_their_ow
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
-    let families = families(&format!("{}{text}", read(&api).await));
+    let texts = read(&api).await + &text;
+    let families = families(&texts);
     for name in names_in_dashboards() {
         let base = ["_bucket", "_count", "_sum"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
         assert!(families.contains(base), "a dashboard or an alert asks for {name}: {families:#?}");
     }
     let pool = stack.pool().await;
     for query in queries_of_dashboards() {
-        sqlx::query(sqlx::AssertSqlSafe(query.clone())).fetch_all(&pool).await.unwrap_or_else(|error| panic!("{query}: {error}"));
+        sqlx::query(sqlx::AssertSqlSafe(query.clone()))
+            .fetch_all(&pool)
+            .await
+            .unwrap_or_else(|error| panic!("{query}: {error}"));
     }
     let public = reqwest::get(stack.url("/metrics")).await.unwrap();
     assert_eq!(public.status(), reqwest::StatusCode::NOT_FOUND, "not for the public");
