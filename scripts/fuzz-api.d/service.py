@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -153,5 +154,7 @@ def play_kernelbot(good_id, pipe):
     # It is ended by the run, and says nothing of it.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Nor of questions that the API gave up, because their client hung up.
+    sys.stderr = open(os.devnull, "w")
     pipe.send(kernelbot.start(good_id))
     threading.Event().wait()
