@@ -77,7 +77,8 @@ class Case:
 
 @dataclasses.dataclass
 class Submission(Case):
-    source: str = ""
+    # SECRET_FILE in it becomes the path of a file of the host that nobody may read.
+    source: str | bytes = ""
     fields: dict = dataclasses.field(default_factory=dict)
     # Words that the final status matches, and the error; no error where that is None.
     status: str = "succeeded"
@@ -92,7 +93,8 @@ class Submission(Case):
     retried: bool = False
 
     def run(self, service):
-        seen = submitted(service, self.source, self.fields)
+        text = self.source.replace("SECRET_FILE", service.secret_file) if isinstance(self.source, str) else self.source
+        seen = submitted(service, text, self.fields)
         wrong = seen.defects()
         if not re.fullmatch(self.status, seen.status):
             wrong.append(f"{self.status} was expected: {seen.status}, {seen.error[:300]}")

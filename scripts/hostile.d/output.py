@@ -47,14 +47,14 @@ def bounded_launches(seen, service):
 
 CASES = [
     Submission("symlinks", "9", "makes every file that is collected a link to /etc/shadow, /proc/self/environ or a file of the host", "refused, or ours in their place; no byte of the host in an archive",
-               source=source("TARGETS = ('/etc/shadow', '/proc/self/environ', '/proc/1/environ', '../secret', 'SECRET')\n" + f"NAMES = {NAMES!r}", '''
+               source=source("TARGETS = ('/etc/shadow', '/proc/self/environ', '/proc/1/environ', '../secret', 'SECRET_FILE')\n" + f"NAMES = {NAMES!r}", '''
 for number, name in enumerate(NAMES):
     tried(name, os.symlink, TARGETS[number % len(TARGETS)], "/out/" + name)
 '''), look=not_forged),
     Submission("report-is-a-symlink", "9, 12", "lets the report be a link to a file of the host, for as long as it lives", "failed: no usable report, or the real one",
                source=source(AFTER_NCU, "", '''
 def swap():
-    os.symlink("/etc/passwd", "/out/profile/link")
+    os.symlink("SECRET_FILE", "/out/profile/link")
     os.rename("/out/profile/link", "/out/profile/profile.ncu-rep")
 if CAPTURING:
     for_ever(swap)

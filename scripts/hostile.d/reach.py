@@ -102,6 +102,7 @@ for top in ("/in", "/out", "/problems", "/tmp", "/var", "/srv", "/opt", "/home",
     for folder, _, names in os.walk(top):
         others += [os.path.join(folder, name) for name in names if name in ("Cargo.toml", ".env", "request.json.old") or "canary" in name or name.endswith((".zip", ".pem", ".key"))]
 tried("files of the service", lambda: others)
+tried("file of the host", lambda: open("SECRET_FILE").read())
 tried("inputs", lambda: sorted(os.listdir("/in")))
 tried("processes", lambda: len([name for name in os.listdir("/proc") if name.isdigit()]) < 12)
 tried("mounts", lambda: [line for line in open("/proc/self/mountinfo") if "ncu-hostile" in line and not any(f" {target} " in line for target in ("/in", "/out", "/problems"))])
@@ -227,7 +228,7 @@ CASES = [
                source=SETUID, tried={"set bits in /tmp": "done None", "set bits in /out": "done None", "run in /tmp": r"done '[1-9]\d*'", "run in /out": r"done '[1-9]\d*'|EACCES", "own to root": "EPERM",
                                      "setuid": "EPERM", "setresgid": "EPERM", "capabilities": r"done \[\]"}),
     Submission("secrets", "20", "reads every environment and command line, PID 1's files, and looks for keys, archives and other jobs' folders", "nothing of the service is there",
-               source=SECRETS, tried={"environments": r"done \[\]", "PID 1's environment": "EACCES|EPERM", "PID 1's files": "EACCES|EPERM", "PID 1's root": "EACCES|EPERM|done \\[.*", "files of the service": r"done \[\]",
+               source=SECRETS, tried={"environments": r"done \[\]", "PID 1's environment": "EACCES|EPERM", "PID 1's files": "EACCES|EPERM", "PID 1's root": "EACCES|EPERM|done \\[.*", "files of the service": r"done \[\]", "file of the host": "ENOENT",
                                       "inputs": r"done \['request.json', 'submission.py'\]", "processes": "done True", "mounts": r"done \[\]", "kernel log": f"{REFUSED}|{ABSENT}", "keys": "done ''|EACCES|ENOENT"}),
     Submission("procfs", "19", "writes core_pattern, sysrq, binfmt_misc, the limits of its control group, uid maps; lowers its own oom score", "refused",
                source=PROCFS, tried={path: f"{REFUSED}|{ABSENT}|EINVAL|EIO" for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/kernel/modprobe", "/proc/1/oom_score_adj",
