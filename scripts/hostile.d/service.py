@@ -110,6 +110,9 @@ class Service:
             for number in range(WORKERS)
         ]
         self.programs = [self.api, *self.workers]
+        self.scope = None
+        # After the workers, which would make more.
+        ending.callback(self._remove_containers)
         for program in self.programs:
             ending.callback(program.kill)
             program.start()
@@ -117,7 +120,6 @@ class Service:
             f"all workers are ready (logs: {self.logs})", lambda: (self.health().get("workers") or {}).get("ready") == WORKERS, 60, 0.3
         )
         self.scope = self.rows("SELECT replace(id::text, '-', '') AS id FROM instance")[0]["id"]
-        ending.callback(self._remove_containers)
 
     def _start_postgres(self, tries=3):
         """Its URL. The port that it finds free may be another's a moment later."""
@@ -160,7 +162,7 @@ class Service:
         return [program.name for program in self.programs if not program.lives()]
 
     def _remove_containers(self):
-        for name in self.containers():
+        for name in self.containers() if self.scope else []:
             with contextlib.suppress(Trouble):
                 run("docker", "rm", "--force", name)
 
