@@ -36,7 +36,9 @@ def profiler():
     return parent_of(os.getppid())
 CAPTURING = "NCU_SERVICE_LAUNCHES_DIR" not in os.environ
 """
-HOLDS_MEMORY = "import torch, time; hoard = torch.empty(int(torch.cuda.mem_get_info()[0] * 0.6), dtype=torch.uint8, device='cuda'); time.sleep(3600)"
+HOLDS_MEMORY = (
+    "import torch, time; hoard = torch.empty(int(torch.cuda.mem_get_info()[0] * 0.6), dtype=torch.uint8, device='cuda'); time.sleep(3600)"
+)
 ENDLESS = "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        import torch\n        torch.cuda._sleep(1 << 62)\n        torch.cuda.synchronize()\n"
 TRACE = """
 import ctypes
@@ -63,16 +65,43 @@ class Case:
 
 
 CASES = {
-    "memory-left": Case("a daemon holds most of the GPU's memory", cases.submission(f"daemon({HOLDS_MEMORY!r})\n" + cases.HONEST, DAEMON), "succeeded|failed|timed_out"),
-    "endless-daemon": Case("a double-forked child runs an endless kernel", cases.submission(f"daemon({ENDLESS!r})\n" + cases.HONEST, DAEMON), "succeeded|failed|timed_out"),
+    "memory-left": Case(
+        "a daemon holds most of the GPU's memory",
+        cases.submission(f"daemon({HOLDS_MEMORY!r})\n" + cases.HONEST, DAEMON),
+        "succeeded|failed|timed_out",
+    ),
+    "endless-daemon": Case(
+        "a double-forked child runs an endless kernel",
+        cases.submission(f"daemon({ENDLESS!r})\n" + cases.HONEST, DAEMON),
+        "succeeded|failed|timed_out",
+    ),
     "illegal-address": Case(
         "writes to an illegal address",
-        cases.submission("launch(torch.zeros(64, device='cuda'), 1 << 44)\ntorch.cuda.synchronize()\n" + cases.HONEST, cases.native(cases.TOUCH)),
-        "failed", "illegal memory access|illegal address", xid=True),
-    "traces-ncu": Case("attaches to PID 1 and to ncu by ptrace", cases.submission(TRACE + cases.HONEST, DAEMON), "succeeded|failed|timed_out"),
-    "stops-ncu": Case("stops ncu by SIGSTOP", cases.submission("if CAPTURING:\n    os.kill(profiler(), signal.SIGSTOP)\n" + cases.HONEST, DAEMON), "timed_out", "did not end within"),
-    "kills-ncu": Case("kills ncu", cases.submission("if CAPTURING:\n    os.kill(profiler(), signal.SIGKILL)\n" + cases.HONEST, DAEMON), "failed", "."),
-    "exits-in-a-kernel": Case("leaves the process while its kernel runs", cases.submission("torch.cuda._sleep(1 << 40)\nos._exit(0)", DAEMON), "failed|timed_out", "."),
+        cases.submission(
+            "launch(torch.zeros(64, device='cuda'), 1 << 44)\ntorch.cuda.synchronize()\n" + cases.HONEST, cases.native(cases.TOUCH)
+        ),
+        "failed",
+        "illegal memory access|illegal address",
+        xid=True,
+    ),
+    "traces-ncu": Case(
+        "attaches to PID 1 and to ncu by ptrace", cases.submission(TRACE + cases.HONEST, DAEMON), "succeeded|failed|timed_out"
+    ),
+    "stops-ncu": Case(
+        "stops ncu by SIGSTOP",
+        cases.submission("if CAPTURING:\n    os.kill(profiler(), signal.SIGSTOP)\n" + cases.HONEST, DAEMON),
+        "timed_out",
+        "did not end within",
+    ),
+    "kills-ncu": Case(
+        "kills ncu", cases.submission("if CAPTURING:\n    os.kill(profiler(), signal.SIGKILL)\n" + cases.HONEST, DAEMON), "failed", "."
+    ),
+    "exits-in-a-kernel": Case(
+        "leaves the process while its kernel runs",
+        cases.submission("torch.cuda._sleep(1 << 40)\nos._exit(0)", DAEMON),
+        "failed|timed_out",
+        ".",
+    ),
 }
 
 
@@ -147,7 +176,10 @@ def main():
     gpu = nvml.Gpu(arguments.gpu)
     passed = 0
     deadline = time.monotonic() + arguments.limit
-    print("| the submission | state | s | what the user reads | GPU idle after s | as expected |\n| --- | --- | --- | --- | --- | --- |", flush=True)
+    print(
+        "| the submission | state | s | what the user reads | GPU idle after s | as expected |\n| --- | --- | --- | --- | --- | --- |",
+        flush=True,
+    )
     for name in arguments.only:
         arguments.limit = max(1.0, deadline - time.monotonic())
         came_to, wrong = mistakes(name, CASES[name], arguments, gpu)

@@ -15,8 +15,16 @@ LEADERBOARD = "vectoradd_sample"
 # Three tries of both steps at their limits, behind the jobs of other lanes.
 PATIENCE_SECS = 300
 ENTRIES = {
-    "manifest.json", "benchmark.json", "command.json", "ncu-details.txt", "ncu-details.csv", "popcorn.log", "stdout.txt", "stderr.txt",
-    "launches.csv", "profile/profile.ncu-rep",
+    "manifest.json",
+    "benchmark.json",
+    "command.json",
+    "ncu-details.txt",
+    "ncu-details.csv",
+    "popcorn.log",
+    "stdout.txt",
+    "stderr.txt",
+    "launches.csv",
+    "profile/profile.ncu-rep",
 }
 # Longest body of a job of one shape; the runs table and the runner cut what is in it.
 MAX_BODY_BYTES = 64 << 10
@@ -56,7 +64,9 @@ def honest(data):
 def source(before="", inside="", after=""):
     """A submission that is honest but for `before` (while it is imported), `inside` (before its kernel) and `after` (behind it)."""
     indented = lambda text: "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
-    return f"{PRELUDE}\n{before}\ndef custom_kernel(data):\n{indented(inside)}    result = honest(data)\n{indented(after)}    return result\n"
+    return (
+        f"{PRELUDE}\n{before}\ndef custom_kernel(data):\n{indented(inside)}    result = honest(data)\n{indented(after)}    return result\n"
+    )
 
 
 @dataclasses.dataclass
@@ -77,7 +87,8 @@ class Case:
 
 @dataclasses.dataclass
 class Submission(Case):
-    source: str = ""
+    # SECRET_FILE in it becomes the path of a file of the host that nobody may read.
+    source: str | bytes = ""
     fields: dict = dataclasses.field(default_factory=dict)
     # Words that the final status matches, and the error; no error where that is None.
     status: str = "succeeded"
@@ -92,7 +103,8 @@ class Submission(Case):
     retried: bool = False
 
     def run(self, service):
-        seen = submitted(service, self.source, self.fields)
+        text = self.source.replace("SECRET_FILE", service.secret_file) if isinstance(self.source, str) else self.source
+        seen = submitted(service, text, self.fields)
         wrong = seen.defects()
         if not re.fullmatch(self.status, seen.status):
             wrong.append(f"{self.status} was expected: {seen.status}, {seen.error[:300]}")
@@ -124,7 +136,7 @@ class Seen:
         # The last one counts: the overview before the capture has tried the same.
         self.tried = {}
         for line in self.printed.splitlines():
-            fields = line[line.find("tried\t"):].split("\t", 2) if "tried\t" in line else []
+            fields = line[line.find("tried\t") :].split("\t", 2) if "tried\t" in line else []
             if len(fields) == 3:
                 self.tried[fields[1]] = fields[2]
 
@@ -147,7 +159,11 @@ class Seen:
         body = json.dumps(self.body, ensure_ascii=False)
         if len(body) > MAX_BODY_BYTES:
             wrong.append(f"the job's body has {len(body)} bytes")
-        wrong += [f"control characters in the job's body: {text[:80]!r}" for text in strings_in(self.body) if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)]
+        wrong += [
+            f"control characters in the job's body: {text[:80]!r}"
+            for text in strings_in(self.body)
+            if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
+        ]
         wrong += self.leaks("the job's body", body.encode())
         if (self.status == "succeeded") != bool(self.archives):
             wrong.append(f"{self.status} with {len(self.archives)} archives")
@@ -173,7 +189,8 @@ class Seen:
 
     def leaks(self, place, content):
         return [f"{what} in {place}" for what, secret in self.service.secrets.items() if secret.encode() in content] + (
-            [f"an account of the host in {place}"] if re.search(rb"root:[*!$x]?[^\n:]*:\d*:", content) else [])
+            [f"an account of the host in {place}"] if re.search(rb"root:[*!$x]?[^\n:]*:\d*:", content) else []
+        )
 
 
 def strings_in(value):

@@ -1,21 +1,40 @@
 """All cases, and docs/hostile.md, which is made of them."""
 
-import asks
 import faults
+import forgeries
 import interpreter
 import limits
 import output
 import reach
+import reads
+import uploads
 import verdicts
 
 # The long ones first: at the end nothing waits for them.
 CASES = sorted(
-    [*reach.CASES, *limits.CASES, *output.CASES, *verdicts.CASES, *interpreter.CASES, *asks.CASES, *faults.CASES],
+    [
+        *reach.CASES,
+        *limits.CASES,
+        *output.CASES,
+        *verdicts.CASES,
+        *forgeries.CASES,
+        *interpreter.CASES,
+        *uploads.CASES,
+        *reads.CASES,
+        *faults.CASES,
+    ],
     key=lambda case: "timed_out" not in getattr(case, "status", ""),
 )
 GROUPS = {
-    "What it can reach": reach, "What it can use up": limits, "What it can leave in /out and /tmp": output, "What it can claim": verdicts, "What it can do to Python, and odd sources": interpreter,
-    "Hostile requests": asks, "Faults": faults,
+    "What it can reach": reach,
+    "What it can use up": limits,
+    "What it can leave in /out and /tmp": output,
+    "What it can claim": verdicts,
+    "What it can put into a report": forgeries,
+    "What it can do to Python, and odd sources": interpreter,
+    "Hostile uploads": uploads,
+    "Other hostile requests": reads,
+    "Faults": faults,
 }
 
 HEAD = """# Hostile submissions and requests

@@ -25,4 +25,12 @@ class KilledWorkers(Case):
         return wrong
 
 
-CASES = [KilledWorkers("killed-workers", "26", "every worker is killed (`kill -9`) in mid-capture and started again", "one result; no second container, no orphan", alone=True)]
+CASES = [
+    KilledWorkers(
+        "killed-workers",
+        "26",
+        "every worker is killed (`kill -9`) in mid-capture and started again",
+        "one result; no second container, no orphan",
+        alone=True,
+    )
+]

@@ -26,8 +26,11 @@ class Machine:
         self.mounts = mounts()
         self.seen, self.peak_disk, self.first, self.last = set(), 0, {}, {}
         label = f"label=ncu-service.worker-scope={service.scope}"
-        self._events = subprocess.Popen(["docker", "events", "--filter", "type=container", "--filter", "event=create", "--filter", label,
-                                         "--format", "{{json .}}"], stdout=subprocess.PIPE, text=True)
+        self._events = subprocess.Popen(
+            ["docker", "events", "--filter", "type=container", "--filter", "event=create", "--filter", label, "--format", "{{json .}}"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         threading.Thread(target=self._note_containers, daemon=True).start()
         self._stop = threading.Event()
         self._looking = threading.Thread(target=self._look_on, daemon=True)
@@ -68,7 +71,9 @@ class Machine:
         bounded("mounts left", len(self._mounts_left()), 0, "")
         bounded("jobs folder at its fullest", self.peak_disk, DISK_BYTES)
         bounded("jobs folder at the end", allocated(service.jobs_dir), MIB)
-        published = service.rows("SELECT coalesce(sum(artifact_bytes), 0)::bigint AS bytes FROM runs WHERE artifact_path IS NOT NULL")[0]["bytes"]
+        published = service.rows("SELECT coalesce(sum(artifact_bytes), 0)::bigint AS bytes FROM runs WHERE artifact_path IS NOT NULL")[0][
+            "bytes"
+        ]
         bounded("archives beside those that jobs name", max(0, allocated(service.artifacts, apparent=True) - published), MIB)
         bounded("logs", allocated(service.logs, apparent=True), LOG_BYTES)
         for program in service.programs:
@@ -82,7 +87,11 @@ class Machine:
 
     def _mounts_left(self):
         """Others may use the engine meanwhile: a container's mounts count when it was one of ours."""
-        return [point for point in mounts() - self.mounts if point.startswith(self.service.work) or any(identity in point for identity in self.seen)]
+        return [
+            point
+            for point in mounts() - self.mounts
+            if point.startswith(self.service.work) or any(identity in point for identity in self.seen)
+        ]
 
     def end(self):
         self._stop.set()

@@ -11,7 +11,15 @@ import urllib.request
 import uuid
 
 import kernelbot
-from processes import Program, Trouble, free_port, plain_environment, run, say, wait_until
+from processes import (
+    Program,
+    Trouble,
+    free_port,
+    plain_environment,
+    run,
+    say,
+    wait_until,
+)
 
 # As many as may run at a time: each has a pretended GPU.
 WORKERS = 4
@@ -56,7 +64,11 @@ class Service:
 
         # None of these may show in an answer, in an archive or in a log.
         self.cli_id = f"hostile-{uuid.uuid4().hex}"
-        self.secrets = {"CLI id": self.cli_id, "password of the database": f"word{uuid.uuid4().hex}", "file of the host": f"deep{uuid.uuid4().hex}"}
+        self.secrets = {
+            "CLI id": self.cli_id,
+            "password of the database": f"word{uuid.uuid4().hex}",
+            "file of the host": f"deep{uuid.uuid4().hex}",
+        }
         self.secret_file = f"{self.work}/secret"
         pathlib.Path(self.secret_file).write_text(self.secrets["file of the host"] + "\n", encoding="utf-8")
 
@@ -74,28 +86,40 @@ class Service:
             NCU_SERVICE_ARTIFACTS_URL=f"file://{self.artifacts}",
         )
         self.api = Program(
-            "api", [f"{programs}/ncu-api", "serve"],
-            common | strings(SETTINGS_OF_API) | {
+            "api",
+            [f"{programs}/ncu-api", "serve"],
+            common
+            | strings(SETTINGS_OF_API)
+            | {
                 "NCU_SERVICE_LISTEN": f"127.0.0.1:{self.port}",
                 "KERNELBOT_API_URL": f"http://127.0.0.1:{kernelbot.start(self.cli_id)}",
             },
-            f"{self.logs}/api.log")
+            f"{self.logs}/api.log",
+        )
         settings = common | strings(SETTINGS_OF_WORKERS) | {"NCU_SERVICE_JOBS_DIR": self.jobs_dir, "NCU_SERVICE_WORKER_IMAGE": image}
         for name in ("DOCKER_HOST", "NCU_SERVICE_RUNNER_PATH"):
             if name in os.environ:
                 settings[name] = os.environ[name]
         self.workers = [
-            Program(f"worker-{number}", [f"{programs}/ncu-worker", "run"],
-                    settings | {"NCU_SERVICE_GPU_LOCK_DIR": f"{self.work}/gpu-{number}"}, f"{self.logs}/worker-{number}.log")
+            Program(
+                f"worker-{number}",
+                [f"{programs}/ncu-worker", "run"],
+                settings | {"NCU_SERVICE_GPU_LOCK_DIR": f"{self.work}/gpu-{number}"},
+                f"{self.logs}/worker-{number}.log",
+            )
             for number in range(WORKERS)
         ]
         self.programs = [self.api, *self.workers]
+        self.scope = None
+        # After the workers, which would make more.
+        ending.callback(self._remove_containers)
         for program in self.programs:
             ending.callback(program.kill)
             program.start()
-        wait_until(f"all workers are ready (logs: {self.logs})", lambda: (self.health().get("workers") or {}).get("ready") == WORKERS, 60, 0.3)
+        wait_until(
+            f"all workers are ready (logs: {self.logs})", lambda: (self.health().get("workers") or {}).get("ready") == WORKERS, 60, 0.3
+        )
         self.scope = self.rows("SELECT replace(id::text, '-', '') AS id FROM instance")[0]["id"]
-        ending.callback(self._remove_containers)
 
     def _start_postgres(self, tries=3):
         """Its URL. The port that it finds free may be another's a moment later."""
@@ -138,7 +162,7 @@ class Service:
         return [program.name for program in self.programs if not program.lives()]
 
     def _remove_containers(self):
-        for name in self.containers():
+        for name in self.containers() if self.scope else []:
             with contextlib.suppress(Trouble):
                 run("docker", "rm", "--force", name)
 

@@ -41,7 +41,13 @@ def statuses(answer):
 
 def head(method, path, cli_id, *lines, close=True):
     """A request's head."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", *(["Connection: close"] if close else []), *([f"X-Popcorn-Cli-Id: {cli_id}"] if cli_id else []), *lines]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "Host: x",
+        *(["Connection: close"] if close else []),
+        *([f"X-Popcorn-Cli-Id: {cli_id}"] if cli_id else []),
+        *lines,
+    ]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
 
 
