@@ -17,6 +17,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::trace::TraceLayer;
 
+use crate::admin::{self, Gate};
 use crate::config::Config;
 use crate::error::ApiError;
 use crate::kernelbot::{KernelBot, Lifetimes};
@@ -40,6 +41,8 @@ pub struct App {
     pub database_patience: Duration,
     /// What is told when it stays away.
     pub known: LastKnown,
+    /// Who may order under `/admin`; `None` where nobody may.
+    pub admin: Option<Gate>,
     catalog: Arc<Catalog>,
 }
 
@@ -68,6 +71,7 @@ impl App {
             upload_timeout: config.upload_timeout,
             database_patience: config.database_patience,
             known: LastKnown::default(),
+            admin: config.admin_token.clone().map(Gate::new),
             catalog: Arc::new(Catalog::new(config.problems_dir.clone())),
         })
     }
@@ -100,6 +104,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/profile", post(profile::submit).layer(DefaultBodyLimit::max(upload::MAX_FORM_BYTES)))
         .route("/jobs/{id}", get(job::show))
         .route("/jobs/{id}/artifacts/{name}", get(artifact::download))
+        .merge(admin::router(&app))
         .fallback(async || ApiError::NoSuchPath)
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .with_state(app)

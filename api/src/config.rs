@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jobs::admin::AdminToken;
 use jobs::config::{self, ConfigError, DatabaseConfig, Reader};
 use reqwest::Url;
 
@@ -26,6 +27,8 @@ pub struct Config {
     pub upload_timeout: Duration,
     /// How long a poll waits for the database.
     pub database_patience: Duration,
+    /// What lets somebody order under `/admin`; `None` lets nobody.
+    pub admin_token: Option<AdminToken>,
     /// How long requests in progress may take after a stop.
     pub stop_timeout: Duration,
 }
@@ -95,6 +98,11 @@ impl Config {
                 "20",
                 "seconds that a poll waits for the database; clients give a poll 30 seconds in all",
                 config::seconds,
+            )?,
+            admin_token: reader.optional(
+                "NCU_SERVICE_ADMIN_TOKEN",
+                "token of at least 32 characters that lets operators give orders under /admin; without one nobody can",
+                AdminToken::parse,
             )?,
             stop_timeout: reader.or_default(
                 "NCU_SERVICE_API_STOP_TIMEOUT_SECS",
@@ -179,6 +187,19 @@ mod tests {
         assert!(error.contains("NCU_SERVICE_ALLOW_ANONYMOUS_PUBLIC=1"), "{error}");
         assert!(read(&[open[0], open[1], ("NCU_SERVICE_ALLOW_ANONYMOUS_PUBLIC", "1")]).is_ok());
         assert!(read(&[open[0], ("NCU_SERVICE_LISTEN", "[::1]:8765")]).is_ok());
+    }
+
+    #[test]
+    fn a_token_for_operators_that_is_too_short_is_refused_and_not_repeated() {
+        let open = ("NCU_SERVICE_REQUIRE_CLI_ID", "0");
+        assert!(read(&[open]).unwrap().admin_token.is_none());
+        let error = read(&[open, ("NCU_SERVICE_ADMIN_TOKEN", "hunter2")]).unwrap_err().to_string();
+        assert!(
+            error.contains("NCU_SERVICE_ADMIN_TOKEN") && error.contains("32") && !error.contains("hunter2"),
+            "{error}"
+        );
+        let config = read(&[open, ("NCU_SERVICE_ADMIN_TOKEN", "0123456789abcdef0123456789abcdef")]).unwrap();
+        assert!(config.admin_token.is_some() && !format!("{config:?}").contains("0123456789abcdef"));
     }
 
     #[test]

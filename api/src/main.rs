@@ -42,6 +42,8 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let mut reader = Reader::from_env();
     jobs::log::start(&mut reader)?;
     let config = Config::read(&mut reader)?;
+    // It holds secrets in clear.
+    drop(reader);
     // The one TLS provider of the process; an error would mean that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 
