@@ -21,6 +21,7 @@ use tower_http::trace::TraceLayer;
 use tracing::Span;
 use tracing::field::Empty;
 
+use crate::admin::{self, Gate};
 use crate::config::Config;
 use crate::error::ApiError;
 use crate::kernelbot::{KernelBot, Lifetimes};
@@ -52,6 +53,8 @@ pub struct App {
     pub database_patience: Duration,
     /// What is told when it stays away.
     pub known: LastKnown,
+    /// Who may order under `/admin`; `None` where nobody may.
+    pub admin: Option<Gate>,
     catalog: Arc<Catalog>,
 }
 
@@ -82,6 +85,7 @@ impl App {
             queueing: Semaphore::new(MAX_QUEUEING),
             database_patience: config.database_patience,
             known: LastKnown::default(),
+            admin: config.admin_token.clone().map(Gate::new),
             catalog: Arc::new(Catalog::new(config.problems_dir.clone())),
         })
     }
@@ -123,6 +127,7 @@ pub fn router(app: Arc<App>) -> Router {
     routes()
         .into_iter()
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+        .merge(admin::router(&app))
         .fallback(async || ApiError::NoSuchPath)
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .with_state(app)

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jobs::admin::AdminToken;
 use jobs::config::{self, ConfigError, DatabaseConfig, Reader};
 use jobs::queue::Quotas;
 use reqwest::Url;
@@ -37,6 +38,8 @@ pub struct Config {
     pub quotas: Quotas,
     /// How long a poll waits for the database.
     pub database_patience: Duration,
+    /// What lets somebody order under `/admin`; `None` lets nobody.
+    pub admin_token: Option<AdminToken>,
     /// How long requests in progress may take after a stop.
     pub stop_timeout: Duration,
 }
@@ -125,6 +128,11 @@ impl Config {
                 "20",
                 "seconds that a poll waits for the database; clients give a poll 30 seconds in all",
                 config::seconds,
+            )?,
+            admin_token: reader.optional(
+                "NCU_SERVICE_ADMIN_TOKEN",
+                "token of at least 32 characters that lets operators give orders under /admin; without one nobody can",
+                AdminToken::parse,
             )?,
             stop_timeout: reader.or_default(
                 "NCU_SERVICE_API_STOP_TIMEOUT_SECS",
@@ -254,6 +262,19 @@ mod tests {
         assert!(error.contains("NCU_SERVICE_MAX_BYTES_PER_HOUR"), "{error}");
         let config = read(&[open, ("NCU_SERVICE_MAX_BYTES_PER_HOUR", "1000000")]).unwrap();
         assert_eq!(config.quotas.max_bytes_per_hour, 1_000_000);
+    }
+
+    #[test]
+    fn a_token_for_operators_that_is_too_short_is_refused_and_not_repeated() {
+        let open = ("NCU_SERVICE_REQUIRE_CLI_ID", "0");
+        assert!(read(&[open]).unwrap().admin_token.is_none());
+        let error = read(&[open, ("NCU_SERVICE_ADMIN_TOKEN", "hunter2")]).unwrap_err().to_string();
+        assert!(
+            error.contains("NCU_SERVICE_ADMIN_TOKEN") && error.contains("32") && !error.contains("hunter2"),
+            "{error}"
+        );
+        let config = read(&[open, ("NCU_SERVICE_ADMIN_TOKEN", "0123456789abcdef0123456789abcdef")]).unwrap();
+        assert!(config.admin_token.is_some() && !format!("{config:?}").contains("0123456789abcdef"));
     }
 
     #[test]

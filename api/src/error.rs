@@ -50,6 +50,25 @@ pub enum ApiError {
     #[error("This path does not take that method: jobs are submitted with POST /profile, the rest is read with GET.")]
     WrongMethod,
 
+    /// A request under `/admin` without the token, or with another.
+    #[error("Orders under /admin need the operators' token in the header Authorization: Bearer …")]
+    NoAdminToken,
+    /// Many wrong tokens at once.
+    #[error("Too many requests with a wrong token: try again in a minute.")]
+    TooManyWrongTokens,
+    /// No such order.
+    #[error("There is no such order: /admin has queue, jobs, workers and prune.")]
+    NoSuchOrder,
+    /// The order exists, the method does not.
+    #[error("This order does not take that method: what only shows is GET, everything else POST.")]
+    WrongOrderMethod,
+    /// What an operator named is not there.
+    #[error("{0}")]
+    NoSuchTarget(String),
+    /// What an operator ordered cannot be done.
+    #[error("{0}")]
+    OrderRefused(String),
+
     /// The body is no form.
     #[error("The submission is expected as multipart/form-data.")]
     NotAForm,
@@ -152,19 +171,26 @@ impl ApiError {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::NoCredential | Self::MalformedCredential | Self::RefusedCredential => StatusCode::UNAUTHORIZED,
-            Self::NoSuchJob | Self::NoSuchArtifact | Self::NoSuchPath | Self::UnknownLeaderboard(_) => {
-                StatusCode::NOT_FOUND
+            Self::NoCredential | Self::MalformedCredential | Self::RefusedCredential | Self::NoAdminToken => {
+                StatusCode::UNAUTHORIZED
             }
             Self::FromAWebPage => StatusCode::FORBIDDEN,
+            Self::OrderRefused(_) => StatusCode::CONFLICT,
+            Self::NoSuchJob
+            | Self::NoSuchArtifact
+            | Self::NoSuchPath
+            | Self::NoSuchOrder
+            | Self::NoSuchTarget(_)
+            | Self::UnknownLeaderboard(_) => StatusCode::NOT_FOUND,
             Self::ArtifactExpired => StatusCode::GONE,
-            Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::WrongMethod | Self::WrongOrderMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAForm => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::MalformedForm => StatusCode::BAD_REQUEST,
             Self::UploadTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unusable(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::TooManyUploadsOfOne { .. }
+            Self::TooManyWrongTokens
+            | Self::TooManyUploadsOfOne { .. }
             | Self::TooManyJobs { .. }
             | Self::TooManyJobsPerHour { .. }
             | Self::TooManyBytesPerHour { .. } => StatusCode::TOO_MANY_REQUESTS,

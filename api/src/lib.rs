@@ -2,6 +2,7 @@
 //!
 //! It knows the clients' contract and nothing of containers; what a job is, the `jobs` crate says.
 
+pub mod admin;
 pub mod app;
 pub mod artifact;
 pub mod auth;

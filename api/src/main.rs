@@ -50,14 +50,17 @@ async fn run() -> Result<(), Box<dyn Error>> {
         if let Some(address) = metrics_listen {
             telemetry.serve_metrics(address).await?;
         }
-        serve(Config::read(&mut reader)?).await
+        serve(reader).await
     };
     let served = served.await;
     telemetry.end().await;
     served
 }
 
-async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
+async fn serve(mut reader: Reader) -> Result<(), Box<dyn Error>> {
+    let config = Config::read(&mut reader)?;
+    // It holds secrets in clear.
+    drop(reader);
     let app = Arc::new(App::new(&config)?);
     let stop = serve::stop_signal()?;
     let listener = TcpListener::bind(config.listen)

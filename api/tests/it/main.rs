@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say so and stop")]
 
+mod admin;
 mod admission;
 mod artifacts;
 mod connections;

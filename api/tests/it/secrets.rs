@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use sqlx::{AssertSqlSafe, PgPool};
 
-use crate::support::{Form, Service, logs};
+use crate::support::{Form, Service, logs, send};
+use reqwest::Method;
 
 /// Every row of every table as text; bytes are written in hexadecimal.
 pub async fn dump(pool: &PgPool) -> String {
@@ -57,5 +58,23 @@ async fn the_cli_id_is_in_no_answer_no_log_line_and_no_table() {
     });
     for (place, text) in [("answers", answers), ("log", log), ("tables", tables)] {
         assert!(!text.contains(SECRET) && !text.contains(&hex), "the CLI id is in the {place}");
+    }
+}
+
+#[tokio::test]
+async fn the_operators_token_is_in_no_answer_no_log_line_and_no_table() {
+    const TOKEN: &str = "0pera70rs-70ken-of-thirty-two-and-more";
+    const GUESS: &str = "a-gue55-that-may-be-another-services-secret";
+    let service = Service::start_with(&[("NCU_SERVICE_ADMIN_TOKEN", TOKEN)]).await;
+    let mut answers = String::new();
+    for (token, path) in [(TOKEN, "/admin/queue"), (TOKEN, "/admin/nonsense"), (GUESS, "/admin/queue")] {
+        let answer = send(service.request(Method::GET, path, None).bearer_auth(token)).await;
+        writeln!(answers, "{:?} {}", answer.headers, String::from_utf8_lossy(&answer.bytes)).unwrap();
+    }
+    let (log, tables) = (logs::all(), dump(&service.pool).await);
+    assert!(answers.contains("paused_at") && answers.contains("Bearer"));
+    assert!(log.contains("a request under /admin was refused") && tables.contains("wrong token"), "{tables}");
+    for (place, text) in [("answers", answers), ("log", log), ("tables", tables)] {
+        assert!(!text.contains(TOKEN) && !text.contains(GUESS), "a token is in the {place}");
     }
 }

@@ -4,6 +4,9 @@
 //! there.
 
 mod text;
+mod token;
+
+pub use token::AdminToken;
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -12,6 +15,8 @@ use crate::ids::JobId;
 use crate::queue::{Actor, AdminJob, AdminJobDetail, AdminStatus, Deed, Queue, State};
 use crate::{Error, Result};
 
+/// How many jobs a list holds where nobody says so.
+pub const USUAL_LIMIT: u32 = 50;
 /// Most jobs that a list holds.
 const MAX_LISTED: u32 = 1000;
 
@@ -34,7 +39,7 @@ pub enum Command {
         #[arg(long)]
         ended: bool,
         /// How many.
-        #[arg(long, default_value_t = 50)]
+        #[arg(long, default_value_t = USUAL_LIMIT)]
         limit: u32,
     },
     /// Show a job with its shapes, its faults and who held it.
@@ -195,7 +200,7 @@ async fn execute(queue: &Queue, actor: &Actor, command: &Command, deed: &Deed) -
 }
 
 /// A job's id as clients have it, or as psql shows it.
-fn job_id(text: &str) -> Result<JobId, String> {
+pub fn job_id(text: &str) -> Result<JobId, String> {
     let digits = text.replace('-', "").to_lowercase();
     digits.parse().map_err(|error: crate::ids::InvalidJobId| error.to_string())
 }

@@ -23,6 +23,12 @@ impl Actor {
         (!name.is_empty()).then_some(Self(name))
     }
 
+    /// Somebody who came that way, by the name that was given there, if any.
+    #[must_use]
+    pub fn over(way: &'static str, name: &str) -> Self {
+        Self::new(&format!("{way} {name}")).unwrap_or_else(|| Self(way.to_owned()))
+    }
+
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -244,6 +250,11 @@ impl Change {
 
     /// The worker that is alive and has that name, or the only one whose name starts so.
     pub async fn worker(&mut self, name: &str) -> Result<String> {
+        let none = || Error::NoSuch("There is no worker alive whose name starts so: status lists them.".to_owned());
+        // Every name starts with nothing, and Postgres takes no NUL.
+        if name.is_empty() || name.contains('\0') {
+            return Err(none());
+        }
         let mut names = sqlx::query_scalar!(
             r#"SELECT worker AS "worker!" FROM worker_status WHERE is_alive AND starts_with(worker, $1)
                ORDER BY worker <> $1, worker LIMIT 10"#,
@@ -252,7 +263,7 @@ impl Change {
         .fetch_all(&mut *self.tx)
         .await?;
         match names.as_slice() {
-            [] => Err(Error::NoSuch("There is no worker alive whose name starts so: status lists them.".to_owned())),
+            [] => Err(none()),
             [first, rest @ ..] if !rest.is_empty() && first != name => {
                 Err(Error::Refused(format!("Several workers are called so: {}.", names.join(", "))))
             }
