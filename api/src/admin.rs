@@ -143,6 +143,7 @@ impl Desk {
             Ok(command) => command,
             Err(error) => return Err(self.refuse(error).await),
         };
+        tracing::info!(actor = self.actor.as_str(), ?command, "an operator's order");
         match timeout(ORDER_TIMEOUT, admin::run(&self.app.queue, &self.actor, &command)).await {
             Ok(Ok(answer)) => Ok(Json(answer)),
             Ok(Err(jobs::Error::NoSuch(sentence))) => Err(ApiError::NoSuchTarget(sentence)),

@@ -129,21 +129,8 @@ impl Command {
 pub async fn run(queue: &Queue, actor: &Actor, command: &Command) -> Result<Answer> {
     let deed = command.deed();
     let done = execute(queue, actor, command, &deed).await;
-    match &done {
-        Ok(_) => {
-            tracing::info!(actor = actor.as_str(), action = deed.action, target = deed.target, "an operator's command");
-        }
-        Err(Error::NoSuch(why) | Error::Refused(why)) => {
-            tracing::warn!(
-                actor = actor.as_str(),
-                action = deed.action,
-                target = deed.target,
-                why,
-                "an operator was refused"
-            );
-            queue.note_refusal(actor, &deed, why).await?;
-        }
-        Err(_) => {}
+    if let Err(Error::NoSuch(why) | Error::Refused(why)) = &done {
+        queue.note_refusal(actor, &deed, why).await?;
     }
     done
 }

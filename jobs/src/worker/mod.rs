@@ -100,7 +100,7 @@ impl Worker {
         let store = ArtifactStore::open(&config.artifacts_url)?;
         let mut sandbox_config = config.sandbox.clone();
         sandbox_config.scope.clone_from(&instance);
-        let sandbox = engine(&sandbox_config, &queue, &name, &host).await;
+        let sandbox = engine(&sandbox_config, &queue, &name, &host, &leave).await;
         tracing::info!(worker = name, image = config.sandbox.image, gpus = ?config.sandbox.gpus, "worker starts");
         Ok(Self {
             gpus: Gpus::new(config.gpu.clone(), config.sandbox.gpus.clone()),
@@ -235,7 +235,7 @@ impl Worker {
 }
 
 /// Connects to the engine, and waits for one that is not there; meanwhile the heartbeat says what is missing.
-async fn engine(config: &SandboxConfig, queue: &Queue, worker: &str, host: &str) -> Sandbox {
+async fn engine(config: &SandboxConfig, queue: &Queue, worker: &str, host: &str, leave: &Leave) -> Sandbox {
     let mut told = String::new();
     loop {
         let why = match Sandbox::connect(config.clone()).await {
@@ -248,6 +248,9 @@ async fn engine(config: &SandboxConfig, queue: &Queue, worker: &str, host: &str)
         }
         if let Err(error) = queue.heartbeat(worker, host, WorkerState::Unready, None, Some(&told)).await {
             tracing::warn!(%error, "the heartbeat failed");
+        }
+        if queue.orders(worker).await.is_ok_and(|orders| orders.drain) {
+            leave.after_this_shape.cancel();
         }
         sleep(ENGINE_AGAIN).await;
     }

@@ -52,6 +52,15 @@ async fn a_worker_that_an_operator_drains_ends_its_shape_and_then_itself_and_ano
 }
 
 #[tokio::test]
+async fn a_worker_that_still_waits_for_its_engine_is_drained_too() {
+    let stack = Stack::start().await;
+    let mut worker = stack.worker(&[("NCU_SERVICE_DOCKER_HOST", "unix:///nowhere/docker.sock")]);
+    stack.worker_is("unready").await;
+    stack.admin(&["drain", &host_name().await]).await;
+    assert!(timeout(PATIENCE, worker.wait()).await.unwrap().unwrap().success());
+}
+
+#[tokio::test]
 async fn a_quarantine_is_lifted_from_afar_and_what_is_past_its_time_is_pruned_on_order() {
     let stack = Stack::start().await;
     std::fs::create_dir(stack.gpu_locks()).unwrap();
