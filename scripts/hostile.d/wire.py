@@ -12,7 +12,7 @@ def send(service, data, pieces=None, pause_secs=0.0, end=False, wait_secs=TIMEOU
     """What the API answers to `data`, and then to each of `pieces`; b"" where it closes without a word. `end` says that no more is sent."""
     with socket.create_connection(("127.0.0.1", service.port), timeout=wait_secs) as one:
         # It may hang up while there is more to send.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(OSError):
             one.sendall(data)
             for piece in pieces or ():
                 time.sleep(pause_secs)
