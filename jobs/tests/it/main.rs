@@ -10,4 +10,5 @@ mod queue;
 mod readme;
 mod retention;
 mod sandbox;
+mod supply_chain;
 mod support;
