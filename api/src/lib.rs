@@ -8,6 +8,8 @@ pub mod auth;
 pub mod config;
 pub mod drain;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod health;
 pub mod job;
 pub mod kernelbot;
