@@ -17,7 +17,9 @@ pub fn replay(target: &str, play: impl Fn(&[u8])) {
     paths.sort();
     let corpus: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
     assert!(!corpus.is_empty());
-    corpus.iter().for_each(|input| play(input));
+    for input in &corpus {
+        play(input);
+    }
     play(b"");
     let mut random = Random(1);
     for _ in 0..MUTATIONS {

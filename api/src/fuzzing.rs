@@ -1,6 +1,12 @@
 //! What holds for every form of `POST /profile`. The fuzz target in `fuzz/` and the test below play inputs against it; it is in
 //! no program. See `docs/fuzzing-parsers.md`.
 
+#![allow(
+    clippy::expect_used,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "what stops here is a finding"
+)]
+
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -17,7 +23,6 @@ use crate::upload;
 /// # Panics
 ///
 /// Where the input is a finding.
-#[expect(clippy::expect_used, reason = "it is in no program")]
 pub fn upload(input: &[u8]) {
     let (&size, rest) = input.split_first().unwrap_or((&0, &[]));
     let (kind, body) = match rest.strip_prefix(b"type:").and_then(|rest| rest.split_once_newline()) {
@@ -29,7 +34,7 @@ pub fn upload(input: &[u8]) {
         body.chunks(usize::from(size) + 1).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
     let request = request.map(|()| Body::from_stream(stream::iter(chunks)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    match runtime.block_on(upload::read(request, Duration::from_secs(60))) {
+    match runtime.block_on(upload::read(request, Duration::from_mins(1))) {
         Ok(submission) => {
             let name = &submission.file_name;
             assert!(name.ends_with(".py") && name.len() > 3 && name.len() <= 255, "{name:?}");

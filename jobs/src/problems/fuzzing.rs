@@ -1,5 +1,11 @@
 //! What holds for every task and competition file: see [`crate::fuzzing`].
 
+#![allow(
+    clippy::expect_used,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "what stops here is a finding"
+)]
+
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;

@@ -1,5 +1,11 @@
 //! What holds for whatever comes out of a container: see [`crate::fuzzing`].
 
+#![allow(
+    clippy::expect_used,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "what stops here is a finding"
+)]
+
 use ncu_runner::protocol::{CAPTURE_STEP, Outcome, Overview};
 
 use super::judge::{Evidence, Judgement, judge};

@@ -121,3 +121,16 @@ fn the_list_of_a_release_names_everything_that_is_built_in() {
         "the same sources, the same bytes"
     );
 }
+
+#[test]
+fn a_release_takes_no_image_by_a_tag() {
+    let digest = format!("debian@sha256:{}", "0".repeat(64));
+    for wrong in ["", "debian:bookworm-slim", "debian@sha256:00", "@sha256:"] {
+        let mut command = script("build-images");
+        let output =
+            command.arg("release").envs([("RUST", digest.as_str()), ("SERVICE_BASE", wrong), ("WORKER_BASE", &digest)]);
+        let output = output.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("SERVICE_BASE"), "{wrong}: {said}");
+    }
+}
