@@ -1,4 +1,4 @@
-# ncu-api and ncu-worker in one small image.
+# ncu-api and ncu-worker in one small image. A release names both bases by digest: docs/release.md.
 ARG RUST=rust:1-bookworm
 ARG BASE=debian:bookworm-slim
 

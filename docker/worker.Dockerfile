@@ -1,8 +1,10 @@
 # The image that captures run in on a GPU host: CUDA 13.0 with its compilers, PyTorch and Triton, ncu, and the runner.
 # The host's driver must support CUDA 13.0 (580 or newer). Built by scripts/build-images.
+# A release names both by digest: docs/release.md.
+ARG RUST=rust:1.95-slim-bookworm
 ARG BASE=nvidia/cuda:13.0.2-devel-ubuntu24.04
 
-FROM rust:1.95-slim-bookworm AS runner
+FROM ${RUST} AS runner
 WORKDIR /source
 # cargo reads every member's manifest, though it compiles only the runner.
 COPY Cargo.toml Cargo.lock ./

@@ -10,6 +10,8 @@ pub mod config;
 pub mod connections;
 pub mod drain;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod health;
 pub mod job;
 pub mod kernelbot;

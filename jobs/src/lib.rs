@@ -10,6 +10,8 @@ pub mod collect;
 pub mod config;
 pub mod doctor;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod gpu;
 pub mod ids;
 pub mod problems;

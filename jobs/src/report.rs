@@ -103,8 +103,8 @@ fn in_mhz(number: f64, unit: &[u8]) -> Option<f64> {
         b"hz" => 1e-6,
         _ => return None,
     };
-    // To the hertz: a product of decimal fractions has a tail of digits that nobody measured.
-    Some((number * scale * 1e6).round() / 1e6)
+    // To the hertz: a product of decimal fractions has a tail of digits that nobody measured. A forged one can leave the numbers.
+    Some((number * scale * 1e6).round() / 1e6).filter(|mhz| mhz.is_finite())
 }
 
 #[cfg(test)]
@@ -137,6 +137,7 @@ mod tests {
             clock(1, "SM Frequency", "parsecs", "9"),
             clock(1, "DRAM Frequency", "Ghz", "3.20"),
             clock(2, "DRAM Frequency", "Ghz", "nan"),
+            clock(2, "DRAM Frequency", "Ghz", "1e308"),
         ];
         let found = summary(&rows.concat());
         assert_eq!(found.sm_clock, Some(ClockRange { min_mhz: 345.5, max_mhz: 1310.0 }));

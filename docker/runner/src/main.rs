@@ -8,6 +8,8 @@ mod capture;
 mod environment;
 mod export;
 mod files;
+#[cfg(test)]
+mod fuzzing;
 mod launches;
 mod layout;
 mod probe;

@@ -6,6 +6,8 @@
 mod catalog;
 mod digest;
 mod files;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod index;
 mod profilable;
 mod revision;

@@ -11,6 +11,8 @@ mod capture;
 mod complaint;
 mod config;
 mod export;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 pub(crate) mod hold;
 mod judge;
 mod lease;

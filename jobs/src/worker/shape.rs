@@ -23,7 +23,7 @@ use crate::{Error, Result};
 pub(super) const RUNNER_GRACE: Duration = Duration::from_secs(protocol::GRACE_SECS);
 
 /// Longest kernel name that a poll shows, in characters.
-const MAX_KERNEL_CHARS: usize = 400;
+pub(super) const MAX_KERNEL_CHARS: usize = 400;
 
 /// One shape in progress.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Captured {
 }
 
 /// What a poll shows of the overview. The outcome crossed the container's border, so its bounds are kept here too.
-fn seen(outcome: Option<&Outcome>) -> (Vec<KernelTime>, Option<f64>) {
+pub(super) fn seen(outcome: Option<&Outcome>) -> (Vec<KernelTime>, Option<f64>) {
     let fraction = |value: f64| value.clamp(0.0, 1.0);
     let overview = outcome.and_then(|outcome| outcome.overview.as_ref());
     let top = overview.map_or(&[][..], |overview| &overview.top);

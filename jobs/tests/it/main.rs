@@ -12,5 +12,6 @@ mod queue;
 mod readme;
 mod retention;
 mod sandbox;
+mod supply_chain;
 mod support;
 mod views;
