@@ -146,9 +146,10 @@ pub fn router(app: Arc<App>) -> Router {
 /// Neither headers nor the query are logged: a credential belongs into the first and may end in the second. A client's trace
 /// goes on here.
 fn span(request: &Request) -> Span {
-    let (method, route) =
-        (method(request.method()), request.extensions().get::<MatchedPath>().map(MatchedPath::as_str));
-    let route = route.unwrap_or("unknown");
+    let (method, route) = (method(request.method()), request.extensions().get::<MatchedPath>());
+    // A path that is none of ours can be anything, a credential too.
+    let path = route.is_some().then(|| request.uri().path());
+    let route = route.map_or("unknown", MatchedPath::as_str);
     let span = tracing::info_span!(
         "request",
         otel.name = format!("{method} {route}"),
@@ -157,7 +158,7 @@ fn span(request: &Request) -> Span {
         trace_id = Empty,
         "http.request.method" = method,
         "http.route" = route,
-        "url.path" = request.uri().path(),
+        "url.path" = path,
         "http.response.status_code" = Empty,
     );
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());

@@ -35,13 +35,18 @@ impl Entry {
     }
 }
 
+/// Largest entry that the plain format of zips can hold, in bytes, less what deflate can add to what it cannot pack. A larger
+/// one needs a longer header, which the oldest readers do not know.
+const MAX_PLAIN_BYTES: u64 = (u32::MAX as u64) - (1 << 24);
+
 /// Writes an archive; small text first, so that a reader who streams it sees that early.
 pub fn write(path: &Path, entries: Vec<Entry>) -> Result<()> {
     let file = File::create_new(path).map_err(Error::io(format!("making the archive {}", path.display())))?;
     let mut zip = ZipWriter::new(BufWriter::new(file));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated).unix_permissions(0o644);
     for Entry { name, content } in entries {
-        zip.start_file(name, options)?;
+        let is_large = matches!(&content, Content::Collected(file) if file.size_bytes() > MAX_PLAIN_BYTES);
+        zip.start_file(name, options.large_file(is_large))?;
         let copied = match content {
             Content::Bytes(bytes) => io::copy(&mut bytes.as_slice(), &mut zip),
             Content::Collected(file) => io::copy(&mut BufReader::new(file), &mut zip),

@@ -34,6 +34,8 @@ const KERNELBOT_PASSWORD: &str = "5ecretOfKernelBot";
 /// `kernelbot:5ecretOfKernelBot` as a header carries it.
 const KERNELBOT_BASIC: &str = "a2VybmVsYm90OjVlY3JldE9mS2VybmVsQm90";
 const STORE_SECRET: &str = "5ecretOfTheStore";
+const ADMIN_TOKEN: &str = "5ecretOfTheOperatorsThatIsLongEnough";
+const COLLECTOR_TOKEN: &str = "5ecretOfTheCollector";
 
 /// Postgres that asks for a password, and the URL with it.
 async fn locked_database() -> (Server, String) {
@@ -89,6 +91,9 @@ async fn no_secret_of_the_service_is_anywhere_that_others_look() {
             ("NCU_SERVICE_LOG", "trace".to_owned()),
             ("KERNELBOT_API_URL", kernelbot.replace("://", &format!("://kernelbot:{KERNELBOT_PASSWORD}@"))),
             ("AWS_SECRET_ACCESS_KEY", STORE_SECRET.to_owned()),
+            ("NCU_SERVICE_ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1".to_owned()),
+            ("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization={COLLECTOR_TOKEN}")),
         ]
     })
     .await;
@@ -105,10 +110,18 @@ async fn no_secret_of_the_service_is_anywhere_that_others_look() {
     assert_eq!(body["status"], "succeeded", "{body:#}");
     // Requests that are refused, and a credential where it does not belong.
     let http = reqwest::Client::new();
-    for path in [format!("/jobs/{job}?cli_id={CLI_ID}"), format!("/nowhere?{CLI_ID}"), "/health".to_owned()] {
+    for path in [
+        format!("/jobs/{job}?cli_id={CLI_ID}"),
+        format!("/nowhere?{CLI_ID}"),
+        format!("/nowhere/{CLI_ID}"),
+        "/health".to_owned(),
+    ] {
         let answer = http.get(stack.url(&path)).header("X-Popcorn-Cli-Id", CLI_ID).send().await.unwrap();
         places.push(("answers", format!("{:?} {}", answer.headers().clone(), answer.text().await.unwrap())));
     }
+    let answer = http.get(stack.url("/admin/queue")).bearer_auth(ADMIN_TOKEN).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    places.push(("answers", answer.text().await.unwrap()));
     let mut archive = stack.archive(&body["artifacts"][0]).await;
     let entries: Vec<String> = archive.file_names().map(|name| name.unwrap().into_owned()).collect();
     let mut seen_inside = String::new();
@@ -145,7 +158,16 @@ async fn no_secret_of_the_service_is_anywhere_that_others_look() {
     places.extend([("log of the API", api_log), ("log of the worker", worker_log), ("tables", tables)]);
     places.extend([("engine's description of the containers", inspected), ("commands' output", told_operators)]);
     places.extend(public.clone());
-    let secrets = [CLI_ID, DATABASE_PASSWORD, WRONG_PASSWORD, KERNELBOT_PASSWORD, KERNELBOT_BASIC, STORE_SECRET];
+    let secrets = [
+        CLI_ID,
+        DATABASE_PASSWORD,
+        WRONG_PASSWORD,
+        KERNELBOT_PASSWORD,
+        KERNELBOT_BASIC,
+        STORE_SECRET,
+        ADMIN_TOKEN,
+        COLLECTOR_TOKEN,
+    ];
     for (place, content) in &places {
         for secret in secrets {
             let hex = secret.bytes().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
