@@ -23,9 +23,9 @@ pub fn replay(target: &str, play: impl Fn(&[u8])) {
     play(b"");
     let mut random = Random(1);
     for _ in 0..MUTATIONS {
-        let mut input = corpus[random.below(corpus.len())].clone();
+        let mut input = random.one_of(&corpus).clone();
         for _ in 0..=random.below(4) {
-            let other = &corpus[random.below(corpus.len())];
+            let other = random.one_of(&corpus);
             mutate(&mut input, other, &mut random);
         }
         input.truncate(MAX_BYTES);
@@ -65,15 +65,15 @@ fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             drop(input.splice(at..end, other[from..].iter().copied()));
         }
         4 => input.truncate(at),
-        _ => drop(input.splice(at..at, WORDS[random.below(WORDS.len())].iter().copied())),
+        _ => drop(input.splice(at..at, random.one_of(&WORDS).iter().copied())),
     }
 }
 
 /// `SplitMix64`: the same numbers on every machine.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -81,7 +81,11 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % bound as u64).unwrap()
+    }
+
+    pub fn one_of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len())]
     }
 }

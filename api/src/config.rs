@@ -177,10 +177,10 @@ fn kernelbot(reader: &mut Reader, required: bool) -> Result<Option<KernelBotConf
     const URL: &str = "KERNELBOT_API_URL";
     const URL_HELP: &str = "base URL of KernelBot's API, which says whether a CLI id is good";
     let url = if required {
-        Some(reader.required(URL, URL_HELP, web_url)?)
+        Some(reader.required(URL, URL_HELP, config::web_url)?)
     } else {
         // Not asked, but a value that cannot be used is still named.
-        reader.optional(URL, URL_HELP, web_url)?
+        reader.optional(URL, URL_HELP, config::web_url)?
     };
     let timeout = reader.or_default(
         "NCU_SERVICE_KERNELBOT_TIMEOUT_SECS",
@@ -199,13 +199,6 @@ fn kernelbot(reader: &mut Reader, required: bool) -> Result<Option<KernelBotConf
 
 fn address(value: &str) -> Result<SocketAddr, String> {
     value.parse().map_err(|_| "an address with a port is expected, for example 127.0.0.1:8765".to_owned())
-}
-
-fn web_url(value: &str) -> Result<Url, String> {
-    Url::parse(value)
-        .ok()
-        .filter(|url| matches!(url.scheme(), "http" | "https"))
-        .ok_or_else(|| "an http:// or https:// URL is expected".to_owned())
 }
 
 /// Less would refuse the largest file for good, and tell its author to wait.

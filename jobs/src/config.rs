@@ -8,6 +8,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use url::Url;
+
 /// A setting is missing or malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -130,6 +132,14 @@ pub fn switch(value: &str) -> Result<bool, String> {
     }
 }
 
+/// The URL of something that speaks HTTP.
+pub fn web_url(value: &str) -> Result<Url, String> {
+    Url::parse(value)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))
+        .ok_or_else(|| "an http:// or https:// URL is expected".to_owned())
+}
+
 /// A whole number of at least one.
 pub fn count(value: &str) -> Result<u32, String> {
     value.parse().ok().filter(|&n| n > 0).ok_or_else(|| "a whole number of at least 1 is expected".to_owned())
@@ -228,7 +238,7 @@ pub fn problems_dir(reader: &mut Reader) -> Result<PathBuf, ConfigError> {
 }
 
 /// Reads `NCU_SERVICE_ARTIFACTS_URL`.
-pub fn artifacts_url(reader: &mut Reader) -> Result<url::Url, ConfigError> {
+pub fn artifacts_url(reader: &mut Reader) -> Result<Url, ConfigError> {
     reader.or_default(
         "NCU_SERVICE_ARTIFACTS_URL",
         "file:///var/lib/ncu-service/artifacts",
@@ -237,9 +247,9 @@ pub fn artifacts_url(reader: &mut Reader) -> Result<url::Url, ConfigError> {
     )
 }
 
-fn store_url(value: &str) -> Result<url::Url, String> {
+fn store_url(value: &str) -> Result<Url, String> {
     let expected = || "file:///folder or s3://bucket/prefix is expected".to_owned();
-    let url = url::Url::parse(value).map_err(|_| expected())?;
+    let url = Url::parse(value).map_err(|_| expected())?;
     match (url.scheme(), url.host_str()) {
         ("file", None) | ("s3", Some(_)) => Ok(url),
         _ => Err(expected()),

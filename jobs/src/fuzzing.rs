@@ -44,7 +44,7 @@ pub(crate) fn is_portable(name: &str) {
 
 #[cfg(test)]
 #[path = "../../fuzz/replay.rs"]
-mod replay;
+pub(crate) mod replay;
 
 #[cfg(test)]
 mod tests {

@@ -26,6 +26,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use super::output::RESOLVE;
 use super::*;
 use crate::artifacts::archive::{self, Content, Entry};
+use crate::fuzzing::replay::Random;
 use crate::ids::JobId;
 
 /// What a caller asks for, as the worker does.
@@ -42,27 +43,6 @@ const LIMITS: UsageLimits = UsageLimits { entries: 200, depth: 12, bytes: 200_00
 const PATIENCE: Duration = Duration::from_secs(200);
 /// A user like those of containers.
 const NOBODY: u32 = 65534;
-
-/// `SplitMix64`: the same numbers on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
-
-    fn one_of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len())]
-    }
-}
 
 /// Who writes the folder and who reads it.
 #[derive(Debug, Clone, Copy)]

@@ -6,9 +6,8 @@
 use opentelemetry_otlp::{ExporterBuildError, MetricExporter, Protocol, SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::metrics::MeterProviderBuilder;
 use opentelemetry_sdk::trace::TracerProviderBuilder;
-use url::Url;
 
-use crate::config::{ConfigError, Reader};
+use crate::config::{self, ConfigError, Reader};
 
 /// How OTLP travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +34,7 @@ impl OtlpConfig {
             "how OTLP is sent: http/protobuf or grpc",
             transport,
         )?;
-        let mut receiver = |name, help| reader.optional(name, help, web_url).map(|url| url.is_some());
+        let mut receiver = |name, help| reader.optional(name, help, config::web_url).map(|url| url.is_some());
         let all = receiver(
             "OTEL_EXPORTER_OTLP_ENDPOINT",
             "base URL of the OTLP receiver of traces and metrics, for example http://collector:4318",
@@ -100,13 +99,6 @@ fn is_otlp(value: &str) -> Result<bool, String> {
         "none" => Ok(false),
         _ => Err("otlp or none is expected".to_owned()),
     }
-}
-
-fn web_url(value: &str) -> Result<Url, String> {
-    Url::parse(value)
-        .ok()
-        .filter(|url| matches!(url.scheme(), "http" | "https"))
-        .ok_or_else(|| "an http:// or https:// URL is expected".to_owned())
 }
 
 #[cfg(test)]
