@@ -20,6 +20,7 @@ pub mod report;
 pub mod retention;
 pub mod sandbox;
 pub mod telemetry;
+pub mod text;
 pub mod worker;
 
 pub use error::{Error, Result};

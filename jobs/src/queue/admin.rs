@@ -6,6 +6,7 @@ use sqlx::PgTransaction;
 use super::jobs::cancel;
 use super::{Queue, State, tickets};
 use crate::ids::JobId;
+use crate::text::is_shown;
 use crate::{Error, Result};
 
 /// Longest text that is kept of what somebody typed, in characters.
@@ -287,5 +288,5 @@ pub(super) fn no_such_job() -> Error {
 
 /// What somebody typed, as one line that can be printed, and not too long.
 fn line(text: &str) -> String {
-    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_CHARS).collect()
+    text.trim().chars().map(|c| if is_shown(c) { c } else { ' ' }).take(MAX_CHARS).collect()
 }

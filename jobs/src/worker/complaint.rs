@@ -1,5 +1,7 @@
 //! Finds, in what a program printed, the few words that tell its author what went wrong.
 
+use crate::text::is_shown;
+
 /// Longest quotation, in characters: a sentence, not a log. The whole log is in the archive or in the operator's hands.
 const MAX_CHARS: usize = 600;
 /// The same for a line beside the sentence of a time limit.
@@ -172,7 +174,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 fn cut(text: &str, max_chars: usize) -> String {
-    let mut out: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(max_chars).collect();
+    let mut out: String = text.chars().map(|c| if is_shown(c) { c } else { ' ' }).take(max_chars).collect();
     if text.chars().nth(max_chars).is_some() {
         out.push('…');
     }

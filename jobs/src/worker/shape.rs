@@ -17,6 +17,7 @@ use crate::queue::{Claim, ErrorKind, PendingRun, RunEnd, RunLease, State};
 use crate::report::ReportSummary;
 use crate::sandbox::Leftover;
 use crate::telemetry::phase;
+use crate::text::is_shown;
 use crate::{Error, Result};
 
 /// What the runner may take beyond the limits of its steps.
@@ -161,7 +162,7 @@ pub(super) fn seen(outcome: Option<&Outcome>) -> (Vec<KernelTime>, Option<f64>) 
     let overview = outcome.and_then(|outcome| outcome.overview.as_ref());
     let top = overview.map_or(&[][..], |overview| &overview.top);
     let launches = top.iter().take(Overview::MAX_TOP).map(|entry| KernelTime {
-        kernel: entry.kernel.chars().filter(|c| !c.is_control()).take(MAX_KERNEL_CHARS).collect(),
+        kernel: entry.kernel.chars().filter(|&c| is_shown(c)).take(MAX_KERNEL_CHARS).collect(),
         share: fraction(entry.share),
         ..entry.clone()
     });

@@ -1,5 +1,7 @@
 //! The end of what a submission printed, for an author whose shape left no archive to look into.
 
+use crate::text::is_shown;
+
 use super::complaint::is_our_tools;
 
 /// Longest tail, in bytes. The runs table refuses a longer one.
@@ -22,7 +24,7 @@ fn printed(stream: &[u8]) -> String {
     let text = String::from_utf8_lossy(stream);
     let mut printed = String::with_capacity(text.len());
     for line in text.lines().filter(|line| !is_our_tools(line)) {
-        printed.extend(line.chars().filter(|&c| c == '\t' || !c.is_control()));
+        printed.extend(line.chars().filter(|&c| c == '\t' || is_shown(c)));
         printed.push('\n');
     }
     printed
