@@ -1,4 +1,4 @@
-//! What holds for every form of `POST /profile`. The fuzz target in `fuzz/` and the test below play inputs against it; it is in
+//! What holds for every form of `POST /profile`. The fuzz target in `jobs/fuzz/` and the test below play inputs against it; it is in
 //! no program. See `docs/fuzzing-parsers.md`.
 
 #![allow(
@@ -63,7 +63,7 @@ impl SplitLine for [u8] {
 }
 
 #[cfg(test)]
-#[path = "../../fuzz/replay.rs"]
+#[path = "../../jobs/fuzz/replay.rs"]
 mod replay;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What holds for every input of the readers of hostile or broken files. The fuzz targets in `fuzz/` and the tests below play
+//! What holds for every input of the readers of hostile or broken files. The fuzz targets in `jobs/fuzz/` and the tests below play
 //! inputs against it; it is in no program. See `docs/fuzzing-parsers.md`.
 
 #![allow(
@@ -43,7 +43,7 @@ pub(crate) fn is_portable(name: &str) {
 }
 
 #[cfg(test)]
-#[path = "../../fuzz/replay.rs"]
+#[path = "../fuzz/replay.rs"]
 pub(crate) mod replay;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What holds for every file that looks like the tracer's. The fuzz target in `fuzz/` includes this file, and the test below
+//! What holds for every file that looks like the tracer's. The fuzz target in `jobs/fuzz/` includes this file, and the test below
 //! plays inputs against it; it is in no program.
 
 use ncu_runner::protocol::{CaptureMode, Overview, Selection};
@@ -37,7 +37,7 @@ pub fn trace(input: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
+#[path = "../../../jobs/fuzz/replay.rs"]
 mod replay;
 
 #[cfg(test)]

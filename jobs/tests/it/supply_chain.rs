@@ -1,4 +1,4 @@
-//! What is built in: the check against deny.toml, and the list that goes with a release.
+//! What is built in: the check against .deny.toml, and the list that goes with a release.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

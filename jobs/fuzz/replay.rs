@@ -11,7 +11,7 @@ const MAX_BYTES: usize = 16 << 10;
 /// Plays the corpus of a target and mutations of it, always the same ones.
 pub fn replay(target: &str, play: impl Fn(&[u8])) {
     let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|parent| parent.join("fuzz/corpus").join(target));
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|parent| parent.join("jobs/fuzz/corpus").join(target));
     let folder = folder.into_iter().find(|folder| folder.is_dir()).expect("the corpus of the target");
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
