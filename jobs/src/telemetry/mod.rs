@@ -132,14 +132,18 @@ impl Telemetry {
 
     /// Sends what is not sent yet, as far as that is quick: nobody waits for a receiver that is away.
     pub async fn end(self) {
-        let flush = tokio::task::spawn_blocking(move || {
+        let (done, flushed) = tokio::sync::oneshot::channel();
+        // A thread that nobody waits for: a runtime would wait for one of its own before the process could end.
+        std::thread::spawn(move || {
             let ended =
                 [self.traces.shutdown_with_timeout(FLUSH_LIMIT), self.metrics.shutdown_with_timeout(FLUSH_LIMIT)];
             for error in ended.into_iter().filter_map(Result::err) {
                 tracing::debug!(%error, "telemetry that was not sent yet is lost");
             }
+            // Whoever waited may be gone.
+            let _ = done.send(());
         });
-        let _ = tokio::time::timeout(FLUSH_LIMIT, flush).await;
+        let _ = tokio::time::timeout(FLUSH_LIMIT, flushed).await;
     }
 }
 
