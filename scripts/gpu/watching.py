@@ -7,7 +7,6 @@ goes, so that a run that is ended at its limit tells its cost too. Prints a Mark
 """
 
 import argparse
-import os
 import pathlib
 import re
 import subprocess
@@ -26,7 +25,7 @@ for index in range(launches // 4):
         torch.cuda.synchronize()
         started = time.monotonic()
     small + 1, small * 2, torch.sin(small), torch.cos(small)
-    if index > 4 and index % 100 == 0:
+    if index > 4 and index % (10 if index < 100 else 100) == 0:
         torch.cuda.synchronize()
         print("watched", 4 * (index - 4), time.monotonic() - started, flush=True)
 torch.cuda.nvtx.range_push("product")
@@ -39,8 +38,8 @@ PRODUCT = "regex:^(.*gemm.*|.*cublas.*|.*cutlass.*)$"
 MANGLED = ["--kernel-name-base", "mangled"]
 FULL = ["--set", "full"]
 OUTSIDE = "outside the range"
-# As in a container of the service, where TCP is denied.
-SOCKET = ", over a Unix socket"
+# As under an evaluator: in a process that another one started, which ncu started.
+CHILD = ", in a child"
 BY_NAME = [*MANGLED, "--kernel-name", PRODUCT]
 OPTIONS = {
     "the first launch": [*FULL, "--launch-count", "1"],
@@ -48,8 +47,8 @@ OPTIONS = {
     "by name, each launch size": [*FULL, *BY_NAME, "--filter-mode", "per-launch-config", "--launch-count", "1"],
     "by name and invocation": [*FULL, *MANGLED, "--kernel-id", f"::{PRODUCT}:1", "--launch-count", "1"],
     "each kernel's first": [*FULL, *MANGLED, "--kernel-id", ":::1", "--launch-count", "9"],
-    "each kernel's first" + SOCKET: [*FULL, *MANGLED, "--kernel-id", ":::1", "--launch-count", "9"],
-    "by name and invocation" + SOCKET: [*FULL, *MANGLED, "--kernel-id", f"::{PRODUCT}:1", "--launch-count", "1"],
+    "each kernel's first" + CHILD: [*FULL, *MANGLED, "--kernel-id", ":::1", "--launch-count", "9"],
+    "by name" + CHILD: [*FULL, *BY_NAME, "--launch-count", "1"],
     "each kernel's first, basic set": ["--set", "basic", *MANGLED, "--kernel-id", ":::1", "--launch-count", "9"],
     "each kernel's first, clocks and caches left alone": [
         *FULL, *MANGLED, "--kernel-id", ":::1", "--launch-count", "9", "--clock-control", "none", "--cache-control", "none",
@@ -65,14 +64,12 @@ def run(name, options, arguments):
     program.write_text(PROGRAM)
     argv = [arguments.ncu, "--config-file", "off", "--nvtx", "--target-processes", "all", *options]
     argv += ["--nvtx-include", "custom_kernel/product/" if name == OUTSIDE else "custom_kernel/"]
-    argv += ["-f", "-o", str(arguments.into / "watched"), sys.executable, str(program), str(arguments.launches)]
-    environment = dict(os.environ)
-    if name.endswith(SOCKET):
-        environment["NV_COMPUTE_PROFILER_LOCAL_CONNECTION_OVERRIDE"] = "uds"
+    argv += ["-f", "-o", str(arguments.into / "watched")]
+    target = [sys.executable, str(program), str(arguments.launches)]
+    # The shell has more to do afterwards, so it cannot become the program itself.
+    argv += ["sh", "-c", '"$@"; true', "sh", *target] if name.endswith(CHILD) else target
     try:
-        text = subprocess.run(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=arguments.limit, env=environment
-        ).stdout
+        text = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=arguments.limit).stdout
         ended = "yes"
     except subprocess.TimeoutExpired as timeout:
         text, ended = timeout.stdout or b"", "no"

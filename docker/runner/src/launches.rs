@@ -9,7 +9,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 use ncu_runner::protocol::{KernelTime, Overview};
 
 use crate::files;
-use crate::selection::{kernels, share};
+use crate::selection::{Kernels, share};
 use crate::trace::{Group, Trace};
 use crate::trouble::{Result, Trouble};
 
@@ -38,7 +38,7 @@ const HEADER: [&str; 9] = [
 
 /// What the trace comes to, in short; `None` when it holds no launch.
 pub fn summary(trace: &Trace) -> Option<Overview> {
-    let (all, total_ns) = (kernels(trace), trace.total_ns());
+    let (all, total_ns) = (Kernels::new(trace).all, trace.total_ns());
     let named = |name: &[u8]| shortened(&shown(name));
     (!all.is_empty()).then(|| Overview {
         launches: trace.launches(),

@@ -126,8 +126,8 @@ mod tests {
     const TAIL: &str = "-f -o /out/profile/profile.ncu-rep";
 
     #[test]
-    fn the_default_capture_takes_the_first_ten_launches_of_the_range() {
-        assert_eq!(command(&[], &RequestOptions::default()), format!("{HEAD} {TAIL} + Window 10"));
+    fn the_default_capture_takes_ten_launches_of_the_kernels_that_hold_most_of_the_time() {
+        assert_eq!(command(&[], &RequestOptions::default()), format!("{HEAD} {TAIL} + Hot 10"));
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(
             command(&operator, &RequestOptions::default()),
             format!(
-                "{HEAD} --kernel-name-base demangled --kernel-name regex:qr --kernel-id :::1 --launch-skip-before-match 0 --launch-skip 2 {TAIL} + Window 5"
+                "{HEAD} --kernel-name-base demangled --kernel-name regex:qr --kernel-id :::1 --launch-skip-before-match 0 --launch-skip 2 {TAIL} + Hot 5"
             )
         );
     }
@@ -158,7 +158,7 @@ mod tests {
         };
         assert_eq!(
             command(&[("NCU_SERVICE_NCU_KERNEL_ID", ":::1"), ("NCU_SERVICE_NCU_KERNEL_NAME", "x")], &request),
-            format!("{HEAD} --kernel-name-base mangled --kernel-name qr kernel {TAIL} + Window 3")
+            format!("{HEAD} --kernel-name-base mangled --kernel-name qr kernel {TAIL} + Hot 3")
         );
     }
 
@@ -166,13 +166,13 @@ mod tests {
     fn clocks_and_warm_calls_are_the_operators_or_the_requests() {
         let unlocked = HEAD.replace("--clock-control base", "--clock-control none");
         let operator = [("NCU_SERVICE_NCU_CLOCK_CONTROL", "none"), ("NCU_SERVICE_NCU_WARM_CALLS", "2")];
-        assert_eq!(command(&operator, &RequestOptions::default()), format!("{unlocked} {TAIL} + Window 10 after 2"));
+        assert_eq!(command(&operator, &RequestOptions::default()), format!("{unlocked} {TAIL} + Hot 10 after 2"));
         let request = RequestOptions {
             ncu_clock_control: Some(ClockControl::Base),
             ncu_warm_calls: Some(0),
             ..RequestOptions::default()
         };
-        assert_eq!(command(&operator, &request), format!("{HEAD} {TAIL} + Window 10"));
+        assert_eq!(command(&operator, &request), format!("{HEAD} {TAIL} + Hot 10"));
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl OperatorOptions {
         Ok(Self {
             capture: reader.or_default(
                 "NCU_SERVICE_NCU_CAPTURE",
-                "window",
+                "hot",
                 "which launches a report holds: window (the first ones), distinct (each kernel's first one) or hot (the \
                  kernels that hold most of the time)",
                 capture_mode,

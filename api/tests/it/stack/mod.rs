@@ -193,8 +193,9 @@ def custom_kernel(data):
 async fn a_warm_call_keeps_the_set_up_of_a_first_call_out_of_the_report() {
     let stack = Stack::start().await;
     let _worker = stack.worker(&[("NCU_SERVICE_NCU_WARM_CALLS", "1")]);
-    let warm = stack.submit(COLD, &[("benchmark_index", "0")]).await;
-    let cold = stack.submit(COLD, &[("benchmark_index", "0"), ("ncu_warm_calls", "0")]).await;
+    let all = [("benchmark_index", "0"), ("ncu_capture", "window")];
+    let warm = stack.submit(COLD, &all).await;
+    let cold = stack.submit(COLD, &[all.as_slice(), &[("ncu_warm_calls", "0")]].concat()).await;
     for (job, warm_calls, kernels) in [(warm, 1, 1), (cold, 0, 3)] {
         let body = stack.ended(&job).await;
         assert_eq!(body["status"], "succeeded", "{body:#}");

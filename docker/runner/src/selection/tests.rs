@@ -102,41 +102,56 @@ fn a_number_counts_for_every_hot_kernel_and_no_more_launches_are_captured_than_a
 }
 
 #[test]
-fn hot_stops_at_the_last_launch_it_wants_where_watching_all_takes_too_long() {
-    let near = trace(&[("a", 3, 20), ("other", MAX_WATCHED - 10, 0), ("b", 1, 400), ("a", 20, 20)]);
-    assert_eq!(chosen(CaptureMode::Hot, 10, &near).0, format!("{BY_NUMBER} ::regex:^(a|b)$:1 --launch-count 2"));
-    // Too far: what is met in time is captured, and the coverage says what that leaves.
-    let far = trace(&[("a", MAX_WATCHED, 1), ("b", 1, MAX_WATCHED)]);
+fn a_filter_holds_no_kernel_for_which_too_many_launches_are_watched() {
+    // Other kernels' launches match no filter, so however many there are, they cost nothing.
+    let near = trace(&[("a", 3, 20), ("other", 100 * MAX_WATCHED, 0), ("b", 1, 400), ("a", MAX_WATCHED - 4, 1)]);
+    assert_eq!(chosen(CaptureMode::Hot, 10, &near).0, format!("{HOT} regex:^(b|a)$ {EACH_SIZE}"));
+    // All of them are watched for one more launch size, but the first of each kernel is near.
+    let many = trace(&[("a", 3, 20), ("b", 1, 400), ("a", MAX_WATCHED, 1)]);
+    assert_eq!(chosen(CaptureMode::Hot, 10, &many).0, format!("{BY_NUMBER} ::regex:^(b|a)$:1 --launch-count 2"));
+    // Too far: the kernel that holds more of the time is taken, and the coverage says what that leaves.
+    let far = trace(&[("a", MAX_WATCHED, 1), ("b", 1, 3 * MAX_WATCHED), ("c", 1, 100)]);
     let (options, choice) = chosen(CaptureMode::Hot, 10, &far);
-    assert!(options.ends_with("regex:^(a|b)$:1 --launch-count 1"), "{options}");
-    assert_eq!(percent(&choice), Some(50.0));
+    assert_eq!((options, percent(&choice)), (format!("{HOT} regex:^(b|c)$ {EACH_SIZE}"), Some(76.9)));
 }
 
 #[test]
-fn distinct_does_not_wait_for_a_kernel_behind_more_launches_than_it_may_watch() {
-    let near = trace(&[("a", MAX_WATCHED - 1, 1), ("b", 1, 1), ("c", 1, 1)]);
-    assert!(chosen(CaptureMode::Distinct, 10, &near).0.ends_with("--launch-count 2"));
-    let far = trace(&[("a", 1, 1), ("b", MAX_WATCHED, 1), ("heavy", 1, 3 * (MAX_WATCHED + 1))]);
-    let (options, choice) = chosen(CaptureMode::Distinct, 10, &far);
-    assert!(options.ends_with("--launch-count 2"), "{options}");
-    assert_eq!(percent(&choice), Some(25.0));
+fn set_up_of_any_length_does_not_keep_the_heavy_kernel_out() {
+    let ticks = [("tick", 1, 1), ("tock", 1, 1)].repeat(10_000);
+    let trace = trace(&[[("fill", 1, 1)].as_slice(), &ticks, &[("heavy", 3, 20_000), ("last", 1, 10)]].concat());
+    let (options, choice) = chosen(CaptureMode::Hot, 10, &trace);
+    assert_eq!((options, percent(&choice)), (format!("{HOT} regex:^(heavy|last|fill)$ {EACH_SIZE}"), Some(75.0)));
+    let (options, choice) = chosen(CaptureMode::Distinct, 10, &trace);
+    let expected = format!("{BY_NUMBER} ::regex:^(heavy|last|fill)$:1 --launch-count 3");
+    assert_eq!((options, percent(&choice)), (expected, Some(75.0)));
 }
 
 #[test]
-fn what_an_order_that_was_not_kept_to_the_end_leaves_out_is_not_promised() {
-    let mut trace = trace(&[("a", MAX_WATCHED, 1), ("b", 1, MAX_WATCHED)]);
+fn distinct_takes_the_kernels_that_come_early_where_these_hold_more_of_the_time() {
+    let trace = trace(&[("a", MAX_WATCHED, 10), ("b", MAX_WATCHED, 9), ("c", 1, 1)]);
+    let (options, choice) = chosen(CaptureMode::Distinct, 10, &trace);
+    assert_eq!(
+        (options.as_str(), percent(&choice)),
+        ("--kernel-name-base mangled --kernel-id :::1 --launch-count 1", Some(52.6))
+    );
+}
+
+#[test]
+fn a_kernel_whose_place_in_the_order_was_not_kept_is_captured_where_it_can_be_met() {
+    let mut trace = trace(&[("a", 20, 1), ("b", 1, 1000)]);
     trace.runs.truncate(1);
-    let (options, choice) = chosen(CaptureMode::Hot, 7, &trace);
-    assert!(options.ends_with("regex:^(a|b)$:1 --launch-count 1"), "{options}");
-    assert_eq!(percent(&choice), Some(50.0));
-}
-
-#[test]
-fn a_window_is_taken_where_every_hot_kernel_comes_too_late_to_be_watched_for() {
-    let late = trace(&[("tick", MAX_WATCHED, 1), ("heavy", 1, 100 * MAX_WATCHED)]);
-    let (options, choice) = chosen(CaptureMode::Hot, 7, &late);
-    assert_eq!((options.as_str(), choice.mode), ("--launch-count 7", CaptureMode::Window));
-    assert!(choice.fallback.unwrap().contains("behind more launches"));
+    let by_size = format!("{HOT} regex:^(b|a)$ {EACH_SIZE}");
+    assert_eq!(chosen(CaptureMode::Hot, 2, &trace).0, format!("{HOT} regex:^(b)$ {EACH_SIZE}"));
+    trace.groups[0].total_ns = 900;
+    assert_eq!(chosen(CaptureMode::Hot, 2, &trace).0, by_size);
+    // Two sizes of `a` and one of `b`, of which two launches are wanted.
+    let mut sized = sized("a", 2);
+    sized.groups.push(Group { name: b"b".to_vec(), grid: [1; 3], block: [1; 3], count: 5, total_ns: 900 });
+    assert_eq!(chosen(CaptureMode::Hot, 2, &sized).0, format!("{BY_NUMBER} ::regex:^(a|b)$:1 --launch-count 2"));
+    // With so many launches nobody knows how long the wait is.
+    trace.groups[0].count = MAX_WATCHED;
+    let (options, choice) = chosen(CaptureMode::Hot, 2, &trace);
+    assert_eq!((options, percent(&choice)), (format!("{HOT} regex:^(b)$ {EACH_SIZE}"), Some(52.6)));
 }
 
 #[test]

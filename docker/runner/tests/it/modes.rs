@@ -75,7 +75,7 @@ fn distinct_holds_each_kernel_once_and_the_heavy_one_where_there_is_room() {
 }
 
 #[test]
-fn twenty_thousand_launches_are_counted_and_what_comes_behind_them_is_not_waited_for() {
+fn the_heavy_kernel_behind_twenty_thousand_launches_is_captured() {
     let submission = "
 import time, standin_gpu as gpu
 def custom_kernel(data):
@@ -86,13 +86,16 @@ def custom_kernel(data):
     a, b = data
     return [x + y for x, y in zip(a, b)]
 ";
-    let (bench, ran) = captured(submission, CaptureMode::Hot, 10);
-    assert_eq!((bench.kernels().len(), choice(&ran).mode), (10, CaptureMode::Window));
-    assert!(choice(&ran).fallback.as_ref().unwrap().contains("behind more launches"));
-    assert_eq!((overview(&ran).launches, overview(&ran).kernels), (20_001, 3));
-    assert!(!overview(&ran).is_partial);
-    // One row for each launch size.
-    assert_eq!(bench.out("launches.csv").lines().count(), 1 + 7 + 1 + 1);
+    for mode in [CaptureMode::Hot, CaptureMode::Distinct] {
+        let (bench, ran) = captured(submission, mode, 10);
+        assert_eq!((bench.kernels(), choice(&ran).mode), (vec!["gemm".to_owned()], mode));
+        assert_eq!(choice(&ran).fallback, None);
+        assert!(choice(&ran).coverage.unwrap() > 0.5);
+        assert_eq!((overview(&ran).launches, overview(&ran).kernels), (20_001, 3));
+        assert!(!overview(&ran).is_partial);
+        // One row for each launch size.
+        assert_eq!(bench.out("launches.csv").lines().count(), 1 + 7 + 1 + 1);
+    }
 }
 
 #[test]
