@@ -49,6 +49,14 @@ if CAPTURING:
         print("ptrace of", pid, libc.ptrace(0x4206, pid, 0, 0), ctypes.get_errno(), flush=True)
     libc.ptrace(0x4207, profiler(), 0, 0)
 """
+KILL_NCU = """
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        if CAPTURING and open(f"/proc/{pid}/comm").read().strip() == "ncu":
+            os.kill(int(pid), signal.SIGKILL)
+    except OSError:
+        pass
+"""
 HONEST = "print('free', *torch.cuda.mem_get_info(), flush=True)\n" + cases.HONEST
 
 
@@ -93,8 +101,13 @@ CASES = {
         "timed_out",
         "did not end within",
     ),
+    "kills-launcher": Case(
+        "kills the process that ncu starts the evaluator with",
+        cases.submission("if CAPTURING:\n    os.kill(profiler(), signal.SIGKILL)\n" + cases.HONEST, DAEMON),
+        "succeeded|failed",
+    ),
     "kills-ncu": Case(
-        "kills ncu", cases.submission("if CAPTURING:\n    os.kill(profiler(), signal.SIGKILL)\n" + cases.HONEST, DAEMON), "failed", "."
+        "kills every process that is called ncu", cases.submission(KILL_NCU + cases.HONEST, DAEMON), "failed", "."
     ),
     "exits-in-a-kernel": Case(
         "leaves the process while its kernel runs",
