@@ -65,10 +65,10 @@ pub fn holds_together() {
             let own = operation.get("parameters").and_then(Value::as_array);
             let declared: Vec<&Value> = shared.into_iter().chain(own).flatten().map(resolve).collect();
             for parameter in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
-                let is_declared = |declared: &&Value| {
+                let is_it = |declared: &&Value| {
                     declared["in"] == "path" && declared["name"] == parameter && declared["required"] == true
                 };
-                assert!(declared.iter().any(|declared| is_declared(declared)), "{name} declares no {parameter}");
+                assert!(declared.iter().any(is_it), "{name} declares no {parameter}");
             }
             for scheme in operation.get("security").and_then(Value::as_array).into_iter().flatten().flat_map(object) {
                 assert!(schemes.contains_key(scheme.0), "{name}: no scheme {}", scheme.0);

@@ -17,7 +17,7 @@ struct Line<'a> {
 
 /// The names alone, each below its parent, in the order in which they began.
 pub fn names(spans: &[Seen]) -> String {
-    lines(spans).iter().map(|line| format!("{}\n", line.name)).collect()
+    lines(spans).iter().fold(String::new(), |text, line| text + &line.name + "\n")
 }
 
 /// The names with who told it, when it began after the first one, and how long it took.
