@@ -103,7 +103,7 @@ async fn execute(command: Command, reader: &mut Reader) -> Result<ExitCode, Box<
             }
             Ok(ExitCode::SUCCESS)
         }
-        // They need none of what was started for the others.
+        // They were printed before anything was started.
         Command::Completions { .. } => Ok(ExitCode::SUCCESS),
     }
 }
