@@ -2,24 +2,20 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request};
-use axum::http::{HeaderValue, Method, header};
-use axum::middleware::Next;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Router, middleware};
 use jobs::artifacts::ArtifactStore;
 use jobs::problems::{Catalog, Problem, ProblemError, Revision};
 use jobs::queue::{Queue, Quotas};
-use jobs::telemetry::{self, RemoteContext, metrics};
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::trace::TraceLayer;
-use tracing::Span;
-use tracing::field::Empty;
 
 use crate::admin::{self, Gate};
 use crate::config::Config;
@@ -27,7 +23,7 @@ use crate::error::ApiError;
 use crate::kernelbot::{KernelBot, Lifetimes};
 use crate::known::LastKnown;
 use crate::places::Places;
-use crate::{artifact, drain, health, job, profile, upload};
+use crate::{artifact, drain, health, job, observe, openapi, profile, upload};
 
 /// Submissions that are queued at a time; a pool of the database has at least five connections.
 const MAX_QUEUEING: usize = 2;
@@ -112,9 +108,10 @@ impl App {
 }
 
 /// Every path with what answers there. What it says to the outside is `docs/openapi.yaml`.
-pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 4] {
+pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 5] {
     [
         ("/health", get(health::show)),
+        ("/openapi.yaml", get(openapi::show)),
         ("/profile", post(profile::submit).layer(DefaultBodyLimit::max(upload::MAX_FORM_BYTES))),
         ("/jobs/{id}", get(job::show)),
         ("/jobs/{id}/artifacts/{name}", get(artifact::download)),
@@ -132,7 +129,7 @@ pub fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .with_state(app)
         .layer(middleware::from_fn(drain::before_refusing))
-        .layer(middleware::from_fn(measured))
+        .layer(middleware::from_fn(observe::measured))
         .layer(CatchPanicLayer::custom(after_panic))
         // For browsers: nothing here is a page, whatever a submission has written into an answer.
         .layer(always(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
@@ -140,64 +137,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(always(header::REFERRER_POLICY, "no-referrer"))
         .layer(always(header::CACHE_CONTROL, "no-store"))
         // Faults are logged where they become a response, so the layer itself reports none.
-        .layer(TraceLayer::new_for_http().make_span_with(span).on_response(answered).on_failure(()))
-}
-
-/// Neither headers nor the query are logged: a credential belongs into the first and may end in the second. A client's trace
-/// goes on here.
-fn span(request: &Request) -> Span {
-    let (method, route) = (method(request.method()), request.extensions().get::<MatchedPath>());
-    // A path that is none of ours can be anything, a credential too.
-    let path = route.is_some().then(|| request.uri().path());
-    let route = route.map_or("unknown", MatchedPath::as_str);
-    let span = tracing::info_span!(
-        "request",
-        otel.name = format!("{method} {route}"),
-        otel.kind = "server",
-        otel.status_code = Empty,
-        trace_id = Empty,
-        "http.request.method" = method,
-        "http.route" = route,
-        "url.path" = path,
-        "http.response.status_code" = Empty,
-    );
-    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-    telemetry::note_trace(&span, &RemoteContext::new(header("traceparent"), header("tracestate")));
-    span
-}
-
-/// Any token is a method, and none but these may make a label of its own.
-fn method(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "GET",
-        Method::HEAD => "HEAD",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::DELETE => "DELETE",
-        Method::PATCH => "PATCH",
-        Method::OPTIONS => "OPTIONS",
-        _ => "_OTHER",
-    }
-}
-
-fn answered(response: &Response, took: Duration, span: &Span) {
-    let status = response.status();
-    span.record("http.response.status_code", status.as_u16());
-    if status.is_server_error() {
-        span.record("otel.status_code", "ERROR");
-    }
-    tracing::debug!(status = status.as_u16(), millis = took.as_secs_f64() * 1000.0, "answered");
-}
-
-/// Counts a request among the metrics. The route is known here, and no more to whoever looks at the response.
-async fn measured(request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let method = method(request.method());
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let response = next.run(request).await;
-    let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
-    metrics().answered(method, route, response.status().as_u16(), started.elapsed());
-    response
+        .layer(TraceLayer::new_for_http().make_span_with(observe::span).on_response(observe::answered).on_failure(()))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer gives the panic away")]

@@ -16,6 +16,8 @@ pub mod health;
 pub mod job;
 pub mod kernelbot;
 pub mod known;
+pub mod observe;
+pub mod openapi;
 pub mod places;
 pub mod profile;
 pub mod retry;

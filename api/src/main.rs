@@ -1,41 +1,36 @@
 //! `ncu-api`: reads the settings, starts the log, serves.
 
+mod cli;
+
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use cli::Command;
 use jobs::config::Reader;
 use jobs::telemetry::{Telemetry, TelemetryConfig};
+use jobs::usage;
 use ncu_api::app::{self, App};
 use ncu_api::config::Config;
 use ncu_api::serve::{self, Limits};
 use tokio::net::TcpListener;
 
-/// The HTTP side of ncu-service. Settings are read from the environment.
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Take submissions, answer polls and hand out archives.
-    Serve,
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Arguments { command: Command::Serve } = Arguments::parse();
-    match run().await {
+    match execute().await {
         Ok(()) => ExitCode::SUCCESS,
         // The log may not be there yet, and a person started this.
         Err(error) => {
             eprintln!("ncu-api: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+async fn execute() -> Result<(), Box<dyn Error>> {
+    match cli::arguments()?.command {
+        Command::Serve => run().await,
+        Command::Completions { shell } => Ok(usage::print_completions(shell, cli::command()?)?),
     }
 }
 

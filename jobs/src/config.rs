@@ -10,6 +10,13 @@ use std::time::Duration;
 
 use url::Url;
 
+/// The settings that have no default and must be there, each with an example.
+pub const REQUIRED: [(&str, &str); 3] = [
+    ("NCU_SERVICE_DATABASE_URL", "postgres://ncu:password@db.example:5432/ncu"),
+    ("NCU_SERVICE_REFERENCE_PROBLEMS_DIR", "/srv/reference-kernels/problems"),
+    ("KERNELBOT_API_URL", "https://kernelbot.example"),
+];
+
 /// A setting is missing or malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -45,7 +52,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The setting as a row of the README's table.
+    /// The setting as a row of the tables in `docs/configuration.md`.
     #[must_use]
     pub fn markdown_row(&self) -> String {
         let default = self.default.map_or_else(String::new, |default| format!("`{default}`"));

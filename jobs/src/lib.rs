@@ -21,6 +21,7 @@ pub mod retention;
 pub mod sandbox;
 pub mod telemetry;
 pub mod text;
+pub mod usage;
 pub mod worker;
 
 pub use error::{Error, Result};

@@ -1,70 +1,27 @@
 //! `ncu-worker`: reads the settings, starts the log, works.
 
+mod cli;
+
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use cli::Command;
 use jobs::config::{DatabaseConfig, Reader};
 use jobs::gpu::{GpuConfig, Gpus};
 use jobs::queue::{Actor, Queue};
 use jobs::sandbox::SandboxConfig;
 use jobs::telemetry::{Telemetry, TelemetryConfig};
 use jobs::worker::{Leave, Worker, WorkerConfig};
-use jobs::{admin, doctor};
+use jobs::{admin, doctor, usage};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
-
-/// The worker of ncu-service. Settings are read from the environment.
-#[derive(Debug, Parser)]
-#[command(version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Take jobs from the queue until SIGTERM; then leave the running container to the next worker and end at once.
-    Run {
-        /// On SIGTERM wait for the shape in progress, and put the rest of its job back; a second SIGTERM does not wait.
-        #[arg(long)]
-        drain: bool,
-    },
-    /// Bring the database's schema up to date and end.
-    Migrate,
-    /// Look at everything that a capture needs and capture a tiny kernel; exit status 1 when no capture can be made.
-    Doctor {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Lift the quarantine of this worker's GPUs.
-    Unquarantine,
-    /// Look at the queue and change it; each use is recorded. Needs the database and nothing else.
-    Admin {
-        #[command(subcommand)]
-        command: admin::Command,
-        /// Who orders this, for the record; else the user of the system.
-        #[arg(long = "as", value_name = "NAME", global = true)]
-        actor: Option<String>,
-        /// Print JSON.
-        #[arg(long, global = true)]
-        json: bool,
-    },
-}
 
 /// How long a worker that hands its job over may take to end.
 const HAND_OVER_LIMIT: Duration = Duration::from_millis(1400);
 
 fn main() -> ExitCode {
-    let ran = tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| {
-        let ran = runtime.block_on(run(Arguments::parse().command));
-        // What a thread still does is somebody else's by now, or is done again.
-        runtime.shutdown_background();
-        ran
-    });
-    match ran {
+    match start() {
         Ok(code) => code,
         // The log may not be there yet, and a person started this.
         Err(error) => {
@@ -72,6 +29,19 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn start() -> Result<ExitCode, Box<dyn Error>> {
+    let command = cli::arguments()?.command;
+    if let Command::Completions { shell } = command {
+        usage::print_completions(shell, cli::command()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let runtime = tokio::runtime::Runtime::new()?;
+    let ran = runtime.block_on(run(command));
+    // What a thread still does is somebody else's by now, or is done again.
+    runtime.shutdown_background();
+    ran
 }
 
 async fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
@@ -133,6 +103,8 @@ async fn execute(command: Command, reader: &mut Reader) -> Result<ExitCode, Box<
             }
             Ok(ExitCode::SUCCESS)
         }
+        // They were printed before anything was started.
+        Command::Completions { .. } => Ok(ExitCode::SUCCESS),
     }
 }
 

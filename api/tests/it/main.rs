@@ -5,6 +5,7 @@
 mod admin;
 mod admission;
 mod artifacts;
+mod configuration;
 mod connections;
 mod health;
 mod job_bodies;
@@ -14,7 +15,6 @@ mod outages;
 mod process;
 mod quotas;
 mod raw;
-mod readme;
 mod refusals;
 mod secrets;
 mod stack;

@@ -29,6 +29,22 @@ async fn every_path_and_method_of_the_router_is_described_and_no_other() {
 }
 
 #[tokio::test]
+async fn the_service_hands_out_its_description() {
+    let service = Service::start().await;
+    let answer = service.get("/openapi.yaml", "").await;
+    assert_eq!(
+        (answer.status, &answer.headers["content-type"]),
+        (200.try_into().unwrap(), &"application/yaml".parse().unwrap())
+    );
+    assert_eq!(answer.bytes, include_bytes!("../../../docs/openapi.yaml"));
+}
+
+#[test]
+fn the_description_holds_together() {
+    description::holds_together();
+}
+
+#[tokio::test]
 async fn every_described_answer_is_given() {
     let settings = [
         ("NCU_SERVICE_KERNELBOT_TIMEOUT_SECS", "1"),
@@ -105,6 +121,7 @@ async fn reads(service: &Service) {
         }
     };
     both(service, "/health", "", 200).await;
+    both(service, "/openapi.yaml", "", 200).await;
     for path in [&job, &artifact] {
         both(service, path, "good-alice", 200).await;
         both(service, path, "good-bob", 404).await;

@@ -4,12 +4,12 @@
 
 mod admin;
 mod adoption;
+mod configuration;
 mod doctor;
 mod gpu;
 mod history;
 mod operating;
 mod queue;
-mod readme;
 mod retention;
 mod sandbox;
 mod supply_chain;

@@ -134,3 +134,10 @@ fn a_release_takes_no_image_by_a_tag() {
         assert!(!output.status.success() && said.contains("SERVICE_BASE"), "{wrong}: {said}");
     }
 }
+
+#[test]
+fn the_changes_have_a_section_for_the_version_of_the_packages() {
+    let changes = include_str!("../../../docs/CHANGELOG.md");
+    let latest = changes.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
+    assert_eq!(latest.split(',').next(), Some(env!("CARGO_PKG_VERSION")));
+}

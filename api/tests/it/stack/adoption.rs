@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep};
 use super::GOOD;
 use super::captures::{Capture, captures};
 use super::durability::{Server, capture_times};
-use super::harness::{Stack, containers, docker, signal};
+use super::engine::{containers, docker};
+use super::harness::{Stack, signal};
 
 /// Long enough for a worker to come and go meanwhile.
 pub const LONG: &str = "

@@ -3,7 +3,8 @@
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-use super::harness::{PATIENCE, POLL, Stack, docker};
+use super::engine::docker;
+use super::harness::{PATIENCE, POLL, Stack};
 
 /// A job's container that runs a capture, as the engine has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

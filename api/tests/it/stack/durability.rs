@@ -7,7 +7,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::harness::{Stack, abandon_container, containers, has_container, repository, signal, text};
+use super::engine::{abandon_container, containers, has_container};
+use super::harness::{Stack, repository, signal, text};
 use super::{GOOD, SLOW};
 
 /// The job's end, after whatever happened to it: every shape once, nothing left over.

@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 use zip::ZipArchive;
 
+use super::engine::{containers, image};
 use crate::support::{FakeKernelBot, Form, database};
 
 /// Longest that any job of a test may take, with a crowded machine in mind.
@@ -361,32 +362,6 @@ impl Stack {
     }
 }
 
-/// What docker prints.
-pub async fn docker(arguments: &[&str]) -> String {
-    let output = Command::new("docker").args(arguments).output().await.unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Starts a container that only sleeps, as a dead worker could have left it.
-pub async fn abandon_container(name: &str) {
-    let image = image();
-    let args = ["run", "--detach", "--rm", "--name", name, "--network", "none", &image, "sleep", "600"];
-    assert!(Command::new("docker").args(args).stdout(Stdio::null()).status().await.unwrap().success());
-}
-
-/// Whether there is a container of that name, running or not.
-pub async fn has_container(name: &str) -> bool {
-    let command = ["container", "inspect", name];
-    let status = Command::new("docker").args(command).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.await.unwrap().success()
-}
-
-/// The engine's ids of a job's containers.
-pub async fn containers(job: &str) -> String {
-    docker(&["ps", "-aq", "--filter", &format!("label=ncu-service.job={job}")]).await
-}
-
 pub async fn signal(child: &Child, name: &str) {
     let pid = child.id().unwrap().to_string();
     assert!(Command::new("kill").args([name, &pid]).status().await.unwrap().success());
@@ -412,8 +387,4 @@ fn copy(from: &Path, to: &Path) {
             std::fs::copy(entry.path(), target).unwrap();
         }
     }
-}
-
-fn image() -> String {
-    std::env::var("NCU_SERVICE_TEST_IMAGE").unwrap_or_else(|_| "ncu-service-dev:latest".to_owned())
 }

@@ -4,6 +4,7 @@ mod admin;
 mod adoption;
 mod captures;
 mod durability;
+mod engine;
 mod faults;
 mod harness;
 mod secrets;

@@ -8,7 +8,8 @@ use tokio::process::Command;
 use tokio::time::sleep;
 
 use super::durability::Server;
-use super::harness::{CLI_ID, POLL, Stack, containers, docker, text};
+use super::engine::{containers, docker};
+use super::harness::{CLI_ID, POLL, Stack, text};
 use crate::secrets::dump;
 
 /// Shows all that a process of the container may read of the others and of its own, then takes its time.

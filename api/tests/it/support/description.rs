@@ -39,6 +39,44 @@ pub fn operations() -> BTreeSet<Operation> {
     all
 }
 
+/// Panics where the description is none: a reference that leads nowhere, an operation without a name of its own, a parameter of a
+/// path that nobody declares, a scheme of security that is not there.
+pub fn holds_together() {
+    fn references(value: &'static Value) {
+        match value {
+            Value::Object(fields) => {
+                resolve(value);
+                fields.values().for_each(references);
+            }
+            Value::Array(values) => values.iter().for_each(references),
+            _ => {}
+        }
+    }
+    references(&DESCRIPTION);
+    assert_eq!(DESCRIPTION["openapi"], "3.1.0");
+    let schemes = object(&DESCRIPTION["components"]["securitySchemes"]);
+    let mut names = BTreeSet::new();
+    for (path, methods) in object(&DESCRIPTION["paths"]) {
+        let shared = methods.get("parameters").and_then(Value::as_array);
+        for (method, operation) in object(methods).iter().filter(|(method, _)| *method != "parameters") {
+            let name = operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {path} has no name"));
+            assert!(names.insert(name), "{name} is the name of two operations");
+            assert!(operation["summary"].is_string(), "{name} has no summary");
+            let own = operation.get("parameters").and_then(Value::as_array);
+            let declared: Vec<&Value> = shared.into_iter().chain(own).flatten().map(resolve).collect();
+            for parameter in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
+                let is_it = |declared: &&Value| {
+                    declared["in"] == "path" && declared["name"] == parameter && declared["required"] == true
+                };
+                assert!(declared.iter().any(is_it), "{name} declares no {parameter}");
+            }
+            for scheme in operation.get("security").and_then(Value::as_array).into_iter().flatten().flat_map(object) {
+                assert!(schemes.contains_key(scheme.0), "{name}: no scheme {}", scheme.0);
+            }
+        }
+    }
+}
+
 /// What this process has seen so far.
 pub fn seen() -> BTreeSet<Operation> {
     SEEN.lock().unwrap().clone()

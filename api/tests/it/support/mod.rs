@@ -7,6 +7,7 @@ pub mod logs;
 pub mod otlp;
 pub mod outage;
 pub mod problems;
+pub mod trace_tree;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
