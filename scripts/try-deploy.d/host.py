@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import urllib.request
 import uuid
@@ -33,6 +34,10 @@ class Host:
         self.programs.mkdir()
         for name in ("ncu-api", "ncu-worker"):
             run("strip", "-o", str(self.programs / name), f"{programs}/{name}")
+        # The image's is linked statically, too.
+        container = run("docker", "create", image).strip()
+        run("docker", "cp", f"{container}:/usr/local/bin/ncu-runner", str(self.programs))
+        run("docker", "rm", container)
 
         say("starting Postgres")
         self.postgres_environment = {**os.environ, "NCU_SERVICE_RUN_DIR": f"{self.work}/postgres"}
@@ -147,7 +152,7 @@ class Host:
         """A release of the built programs, or one whose API does not serve; the name of its folder is that of the commit."""
         programs = f"{self.work}/programs-{commit}"
         os.mkdir(programs)
-        for name in ("ncu-api", "ncu-worker"):
+        for name in ("ncu-api", "ncu-worker", "ncu-runner"):
             os.symlink(self.programs / name, f"{programs}/{name}")
         if broken_api:
             os.remove(f"{programs}/ncu-api")
@@ -216,14 +221,27 @@ class Host:
 
     def cut_connections(self):
         """Ends every session of sshd, as a network that breaks does in the end; new ones are taken."""
-        if self.sshd.lives():
-            subprocess.run(["pkill", "-KILL", "-P", str(self.sshd.child.pid)], check=False)
+        for process in descendants(self.sshd.child.pid) if self.sshd.lives() else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     def _remove_containers(self):
         with contextlib.suppress(Trouble, IndexError):
             scope = self.rows("SELECT replace(id::text, '-', '') AS id FROM instance")[0]["id"]
             for name in run("docker", "ps", "--all", "--filter", f"label=ncu-service.worker-scope={scope}", "--format", "{{.Names}}").split():
                 run("docker", "rm", "--force", name)
+
+
+def descendants(process):
+    """A session is two processes or one, and what it runs."""
+    parents = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    found = [process]
+    for parent in found:
+        found += [child for child, its_parent in parents.items() if its_parent == parent]
+    return found[1:]
 
 
 def account_is_locked():

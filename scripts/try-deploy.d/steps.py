@@ -156,6 +156,8 @@ def first_deploy(host):
     host.first.await_open()
     assert host.current() == "a" * 40
     assert host.health()["workers"]["alive"] == 2, host.health()
+    brought = pathlib.Path(host.home, "ncu-service/current/release.env").read_text()
+    assert brought == f"NCU_SERVICE_RUNNER_PATH={os.path.realpath(f'{host.home}/ncu-service/current')}/runner/ncu-runner\n", brought
     assert host.units.enabled == {"ncu-api.socket", "ncu-api.service", "ncu-worker@1.service", "ncu-worker@2.service"}
     wait_until("both workers are ready", lambda: host.health()["workers"]["ready"] == 2, 30)
     body = host.poller(host.first.url, submit(host, host.first.url, 0)).await_end()
@@ -214,11 +216,14 @@ def failed_health_check(host):
     job = submit(host, host.second.url, 3)
     poller = host.poller(host.second.url, job)
     host.await_capture(job)
+    previous = f"{host.home}/ncu-service/previous"
+    before = os.readlink(previous)
     release = host.release("c" * 40, broken_api=True)
     broken = host.proxy("proxy-broken", release)
     broken.await_deploy("rolled-back")
     assert "release " in broken.text() and "failed its check" in broken.text() and "broken on purpose" in broken.text(), broken.text()
     assert host.current() == "b" * 40
+    assert os.readlink(previous) == before, "a rollback by hand would go elsewhere than before"
     # It goes on serving what runs.
     broken.await_open()
     check_delivered(host, host.second.url, poller.await_end())

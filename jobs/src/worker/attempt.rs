@@ -277,8 +277,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The problem as the checkout had it when the attempt began, with the checkout's revision. It was there when the job was queued, so its
-    /// absence is the operator's doing.
+    /// The problem as the attempt found it at its beginning, with the checkout's revision. It was there when the job was queued,
+    /// so its absence is the operator's doing.
     async fn problem(&self) -> Result<(Arc<Problem>, Revision)> {
         let (catalog, folder) = (Arc::clone(&self.catalog), self.claim.problem_dir.clone());
         blocking(move || {
