@@ -189,7 +189,7 @@ def kernels_first_time(host):
 def update_in_mid_job(host):
     """Another proxy brings another release while a job runs: its capture goes on, and no poll fails."""
     # For longer than the deploy takes.
-    job = submit(host, host.first.url, 7, benchmark_index=0)
+    job = submit(host, host.first.url, 10, benchmark_index=0)
     poller = host.poller(host.first.url, job)
     started = host.await_capture(job)
     before = len(host.units.starts)

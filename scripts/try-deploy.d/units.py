@@ -6,7 +6,6 @@ unit file asks for beyond that restricts the programs further, and is left out h
 
 import contextlib
 import json
-import os
 import pathlib
 import signal
 import socket
