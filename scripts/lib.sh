@@ -57,3 +57,25 @@ need_packages() {
   as_root apt-get update -qq
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
+
+# The same for packages whose programs are wanted here and not their services, which are neither started now nor at the next boot.
+need_programs() {
+  local package unit policy=/usr/sbin/policy-rc.d made='' failed='' added=()
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || added+=("$package")
+  done
+  [ ${#added[@]} = 0 ] && return
+  if [ ! -e "$policy" ]; then
+    made=1
+    printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin "$policy"
+  fi
+  (need_packages "${added[@]}") || failed=1
+  [ -z "$made" ] || as_root rm "$policy"
+  [ -z "$failed" ] || exit 1
+  [ -d /run/systemd/system ] || return 0
+  for package in "${added[@]}"; do
+    for unit in $(dpkg -L "$package" | sed -n 's,.*/systemd/system/\([^/@]*\.\(service\|socket\)\)$,\1,p'); do
+      as_root systemctl disable --quiet "$unit" 2>/dev/null || true
+    done
+  done
+}

@@ -58,9 +58,20 @@ async fn serve(mut reader: Reader) -> Result<(), Box<dyn Error>> {
     drop(reader);
     let app = Arc::new(App::new(&config)?);
     let stop = serve::stop_signal()?;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
+    let listener = match serve::passed_socket()? {
+        Some(passed) if passed.local_addr()? != config.listen => {
+            let address = passed.local_addr()?;
+            return Err(format!(
+                "systemd passes a socket on {address}, but NCU_SERVICE_LISTEN is {}: give both the same address",
+                config.listen
+            )
+            .into());
+        }
+        Some(passed) => passed,
+        None => TcpListener::bind(config.listen)
+            .await
+            .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?,
+    };
     tracing::info!(listen = %listener.local_addr()?, checks_cli_ids = app.kernelbot.is_some(), "serving");
     let migration = tokio::spawn(serve::migrate(app.queue.clone()));
     let gauges = tokio::spawn(serve::watch_queue(app.queue.clone()));

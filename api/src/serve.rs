@@ -16,6 +16,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use jobs::queue::Queue;
 use jobs::telemetry::QueueState;
+use listenfd::ListenFd;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -127,6 +128,14 @@ fn without_delay(stream: TcpStream) -> TcpStream {
     // Only speed is at stake.
     let _ = stream.set_nodelay(true);
     stream
+}
+
+/// The socket that systemd listens on for this program, where it does: connections that come while the program is replaced wait
+/// in it, and none is refused.
+pub fn passed_socket() -> io::Result<Option<TcpListener>> {
+    let Some(socket) = ListenFd::from_env().take_tcp_listener(0)? else { return Ok(None) };
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket).map(Some)
 }
 
 /// Resolves when the process is asked to stop, by SIGTERM or SIGINT.

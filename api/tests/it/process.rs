@@ -1,6 +1,9 @@
 //! A start that names what is wrong, and a stop that lets the requests in progress end.
 
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
+use std::time::Duration;
 
 use reqwest::StatusCode;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -71,6 +74,55 @@ async fn the_program_serves_without_its_database_and_ends_well_on_sigterm() {
     let pid = program.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
     assert!(program.wait().await.unwrap().success());
+}
+
+/// The program with a socket that was there before it, as systemd passes one.
+fn program_with_socket(folder: &tempfile::TempDir, socket: &TcpListener, listen: &str) -> Command {
+    let plain = program(folder);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" serve 3<&0 </dev/null"])
+        .arg(plain.as_std().get_program())
+        .env_clear()
+        .envs(plain.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .env("NCU_SERVICE_LISTEN", listen)
+        .stdin(OwnedFd::from(socket.try_clone().unwrap()))
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+#[tokio::test]
+async fn a_request_that_comes_while_the_program_is_replaced_is_answered_by_the_next_one() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let ask = || tokio::spawn(reqwest::get(format!("http://{address}/health")));
+    for _ in 0..2 {
+        // Nobody serves now.
+        let asked = ask();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut program = program_with_socket(&folder, &socket, &address).stderr(Stdio::null()).spawn().unwrap();
+        assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+        let pid = program.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+        assert!(program.wait().await.unwrap().success());
+    }
+}
+
+#[tokio::test]
+async fn a_socket_on_another_address_than_the_settings_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = program_with_socket(&folder, &socket, "127.0.0.1:1").output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let address = socket.local_addr().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    let expected = format!(
+        "ncu-api: systemd passes a socket on {address}, but NCU_SERVICE_LISTEN is 127.0.0.1:1: give both the same address\n"
+    );
+    assert_eq!(message, expected);
 }
 
 #[tokio::test]

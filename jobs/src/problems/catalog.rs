@@ -1,6 +1,7 @@
 //! The catalog: looks a leaderboard up, and reads files again only when they have changed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +41,13 @@ impl Catalog {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The catalog of the folder that the problems directory is now. Where a symbolic link leads there, this one stays with
+    /// that folder when the link is turned to another.
+    pub fn pinned(self: &Arc<Self>) -> io::Result<Arc<Self>> {
+        let now = self.root.canonicalize()?;
+        Ok(if now == self.root { Arc::clone(self) } else { Arc::new(Self::new(now)) })
     }
 
     /// The problem behind a leaderboard's name, or behind a folder that a leaderboard has.

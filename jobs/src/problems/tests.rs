@@ -122,6 +122,22 @@ fn a_changed_checkout_is_seen_without_a_restart() {
 }
 
 #[test]
+fn a_pinned_catalog_stays_with_its_folder_when_the_link_to_it_is_turned() {
+    let (old, new, links) = (checkout(), checkout(), tempfile::tempdir().unwrap());
+    write(new.path(), "algebra/qr_py/task.yml", &task("../eval.py", r#"{"n": 64, "batch": 20}"#));
+    let (link, turned) = (links.path().join("problems"), links.path().join("turned"));
+    std::os::unix::fs::symlink(old.path(), &link).unwrap();
+    let catalog = std::sync::Arc::new(Catalog::new(link.clone()));
+    let pinned = catalog.pinned().unwrap();
+    std::os::unix::fs::symlink(new.path(), &turned).unwrap();
+    fs::rename(&turned, &link).unwrap();
+    let spec = |catalog: &Catalog| catalog.problem("qr").unwrap().benchmarks[0].spec();
+    assert_eq!((spec(&pinned).as_str(), spec(&catalog).as_str()), ("n: 32; batch: 20", "n: 64; batch: 20"));
+    // Where no link leads there, what was read stays known.
+    assert!(std::sync::Arc::ptr_eq(&pinned, &pinned.pinned().unwrap()));
+}
+
+#[test]
 fn a_problems_directory_that_is_not_there_is_the_operators_fault() {
     let dir = tempfile::tempdir().unwrap();
     let catalog = Catalog::new(dir.path().join("missing"));

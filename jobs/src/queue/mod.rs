@@ -32,6 +32,7 @@ pub use retention::{ExpiredArtifact, PruneTurn};
 pub use runs::RunLease;
 pub use workers::{WorkerCounts, WorkerState};
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use apalis_postgres::PostgresStorage;
@@ -40,15 +41,22 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
 
+use crate::Result;
 use crate::config::DatabaseConfig;
-use crate::{Error, Result};
 
 /// How long a caller waits for a connection. Long, because giving up during a short outage would end a worker's wake-up
 /// loop; callers that answer a client bound their own wait.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Our schema.
-static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| serves_newer_schemas(sqlx::migrate!("../migrations")));
+
+/// A release that is put back finds a schema that a newer one has migrated already. Migrations keep what the release before them
+/// needs, so it works with that.
+fn serves_newer_schemas(mut migrations: Migrator) -> Migrator {
+    migrations.set_ignore_missing(true);
+    migrations
+}
 
 /// Ends a transaction that whoever gave the connection back knows nothing of. A `begin` that was given up while it was under
 /// way, because a client hung up or a time limit passed, leaves one open (sqlx 0.9.0, issue 4385), and whatever the next user
@@ -92,7 +100,7 @@ impl Queue {
     /// Brings both schemas up to date: the one in which apalis keeps its tickets, then ours, so that ours is there only
     /// when everything is. Processes that start together take turns.
     pub async fn migrate(&self) -> Result<()> {
-        PostgresStorage::setup(&self.pool).await.map_err(Error::Tickets)?;
+        serves_newer_schemas(PostgresStorage::migrations()).run(&self.pool).await?;
         Ok(MIGRATIONS.run(&self.pool).await?)
     }
 

@@ -13,7 +13,7 @@ use super::hold::AttemptFolder;
 use super::lease::{LeaseKeeper, Stop};
 use super::persist::persist;
 use super::{Worker, blocking, shape, stage, sweep};
-use crate::problems::{Problem, Revision};
+use crate::problems::{Catalog, Problem, Revision};
 use crate::queue::{Claim, PendingRun, State};
 use crate::sandbox::{Leftover, Role};
 use crate::telemetry::{self, metrics};
@@ -50,6 +50,8 @@ enum End {
 pub(super) struct Attempt<'a> {
     pub worker: &'a Worker,
     pub claim: &'a Claim,
+    /// The problems, as they were when the attempt began.
+    pub catalog: Arc<Catalog>,
     folder: AttemptFolder,
     /// The captures that an earlier holder started.
     captures: Vec<Leftover>,
@@ -177,11 +179,25 @@ impl<'a> Attempt<'a> {
     /// Makes the attempt's folder, or takes over that of its last holder, whose unfinished work is removed.
     async fn begin(worker: &'a Worker, claim: &'a Claim, inherited: Option<Inherited>) -> Result<Self> {
         let (instance_dir, token, adoption) = (worker.instance_dir.clone(), claim.claim_token, claim.adoption);
+        let problems = Arc::clone(&worker.catalog);
         let Some(Inherited { folder, containers }) = inherited else {
-            let folder = blocking(move || AttemptFolder::create(&instance_dir, token)).await?;
-            return Ok(Self { worker, claim, folder, captures: Vec::new() });
+            let begin = move || {
+                let folder = AttemptFolder::create(&instance_dir, token)?;
+                let catalog = pin(&problems, &folder)?;
+                Ok((folder, catalog))
+            };
+            let (folder, catalog) = blocking(begin).await?;
+            return Ok(Self { worker, claim, catalog, folder, captures: Vec::new() });
         };
-        let folder = blocking(move || folder.take_over(&instance_dir, token, adoption)).await?;
+        let take_over = move || {
+            let folder = folder.take_over(&instance_dir, token, adoption)?;
+            let catalog = match folder.problems() {
+                Some(root) => Arc::new(Catalog::new(root)),
+                None => problems.pinned().map_err(Error::io("looking for the problems directory"))?,
+            };
+            Ok((folder, catalog))
+        };
+        let (folder, catalog) = blocking(take_over).await?;
         let (captures, others): (Vec<_>, Vec<_>) =
             containers.into_iter().partition(|container| claim.pending.iter().any(|run| holds_capture(container, run)));
         for container in others {
@@ -190,7 +206,7 @@ impl<'a> Attempt<'a> {
                 tracing::warn!(container = container.container_id, %error, "an unfinished container could not be removed");
             }
         }
-        Ok(Self { worker, claim, folder, captures })
+        Ok(Self { worker, claim, catalog, folder, captures })
     }
 
     async fn shapes(&self, keeper: &LeaseKeeper, after_this_shape: &CancellationToken) -> Result<End> {
@@ -261,10 +277,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The problem as the checkout has it now, with the checkout's revision. It was there when the job was queued, so its
-    /// absence is the operator's doing.
+    /// The problem as the attempt found it at its beginning, with the checkout's revision. It was there when the job was queued,
+    /// so its absence is the operator's doing.
     async fn problem(&self) -> Result<(Arc<Problem>, Revision)> {
-        let (catalog, folder) = (Arc::clone(&self.worker.catalog), self.claim.problem_dir.clone());
+        let (catalog, folder) = (Arc::clone(&self.catalog), self.claim.problem_dir.clone());
         blocking(move || {
             let problem = catalog.problem(&folder);
             let problem = problem.map_err(|error| Error::Internal(format!("problem {folder}: {error}")))?;
@@ -272,6 +288,13 @@ impl<'a> Attempt<'a> {
         })
         .await
     }
+}
+
+/// The problems of a fresh attempt: all its shapes read the same ones, whatever the operator puts in their place meanwhile.
+fn pin(problems: &Arc<Catalog>, folder: &AttemptFolder) -> Result<Arc<Catalog>> {
+    let catalog = problems.pinned().map_err(Error::io("looking for the problems directory"))?;
+    folder.note_problems(catalog.root())?;
+    Ok(catalog)
 }
 
 /// Whether a container holds the capture that the shape relies on, done or under way.

@@ -102,7 +102,7 @@ impl ShapeRun<'_> {
         };
         let spec = ContainerSpec {
             labels: self.labels(),
-            inputs: Inputs::Capture { input: &input, problems: self.worker.catalog.root() },
+            inputs: Inputs::Capture { input: &input, problems: self.catalog.root() },
             output: &output,
             command: Vec::new(),
             limit: container_limit(&request),

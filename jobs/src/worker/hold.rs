@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -16,6 +16,9 @@ use crate::{Error, Result};
 const LOCK_FILE: &str = "held";
 /// What a lock file is called until it is locked.
 const NEW_LOCK_FILE: &str = "held.new";
+
+/// A symbolic link to the problems that the attempt reads.
+const PROBLEMS_LINK: &str = "problems";
 
 /// The folder of an attempt that this process holds.
 #[derive(Debug)]
@@ -46,6 +49,17 @@ impl AttemptFolder {
     #[must_use]
     pub fn of_run(&self, benchmark_index: u32) -> PathBuf {
         self.path.join(benchmark_index.to_string())
+    }
+
+    /// Notes the folder of the problems that the attempt reads, for whoever adopts it.
+    pub fn note_problems(&self, root: &Path) -> Result<()> {
+        symlink(root, self.path.join(PROBLEMS_LINK)).map_err(Error::io("noting the problems of an attempt"))
+    }
+
+    /// The folder that an earlier holder noted, if it is still there.
+    #[must_use]
+    pub fn problems(&self) -> Option<PathBuf> {
+        fs::read_link(self.path.join(PROBLEMS_LINK)).ok().filter(|root| root.is_dir())
     }
 }
 
@@ -141,6 +155,20 @@ mod tests {
         assert!(!only(instance.path()).is_abandoned(), "the adopter lives");
         drop(taken);
         assert!(only(instance.path()).is_abandoned());
+    }
+
+    #[test]
+    fn an_adopter_finds_the_problems_that_the_attempt_was_begun_with_while_they_are_there() {
+        let (instance, problems) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let claim = Uuid::new_v4();
+        let held = AttemptFolder::create(instance.path(), claim).unwrap();
+        assert_eq!(held.problems(), None);
+        held.note_problems(problems.path()).unwrap();
+        drop(held);
+        let taken = only(instance.path()).take_over(instance.path(), claim, 1).unwrap();
+        assert_eq!(taken.problems().as_deref(), Some(problems.path()));
+        problems.close().unwrap();
+        assert_eq!(taken.problems(), None);
     }
 
     #[test]

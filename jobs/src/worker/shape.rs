@@ -12,7 +12,7 @@ use super::capture::{Captured, command};
 use super::judge::Judgement;
 use super::stage::{Origin, RunFolder};
 use super::{Worker, blocking, bundle, provenance};
-use crate::problems::{Problem, Revision, Shape};
+use crate::problems::{Catalog, Problem, Revision, Shape};
 use crate::queue::{Claim, ErrorKind, PendingRun, RunEnd, RunLease, State};
 use crate::report::ReportSummary;
 use crate::sandbox::Leftover;
@@ -34,6 +34,8 @@ pub(super) struct ShapeRun<'a> {
     pub lease: RunLease,
     pub problem: &'a Problem,
     pub shape: &'a Shape,
+    /// The problems that its container reads.
+    pub catalog: &'a Catalog,
     /// What it was begun with.
     pub origin: Origin,
     pub folder: Arc<RunFolder>,
@@ -51,7 +53,7 @@ pub(super) async fn profile(
     capture: Option<&Leftover>,
     stop: &CancellationToken,
 ) -> Result<Option<RunEnd>> {
-    let Attempt { worker, claim, .. } = *attempt;
+    let Attempt { worker, claim, ref catalog, .. } = *attempt;
     let path = attempt.run_folder(pending.benchmark_index);
     let (folder, origin) = if capture.is_some() {
         let reopen = || {
@@ -65,7 +67,7 @@ pub(super) async fn profile(
         let image = worker.sandbox.image().await?;
         let clock_control = command(worker, claim).clock_control;
         let limits = provenance::limits(&worker.config, problem);
-        let (catalog, files, revision) = (Arc::clone(&worker.catalog), problem.files.clone(), revision.clone());
+        let (catalog, files, revision) = (Arc::clone(catalog), problem.files.clone(), revision.clone());
         let begin = move || {
             let problem_files = catalog.digests(&files).map_err(Error::io("reading the problem's files"))?;
             let folder = RunFolder::create(path)?;
@@ -75,7 +77,7 @@ pub(super) async fn profile(
     };
     let lease = claim.lease_of(pending.benchmark_index);
     let folder = Arc::new(folder);
-    ShapeRun { worker, claim, lease, problem, shape: &pending.shape, origin, folder, stop }.run(capture).await
+    ShapeRun { worker, claim, lease, problem, shape: &pending.shape, catalog, origin, folder, stop }.run(capture).await
 }
 
 impl ShapeRun<'_> {

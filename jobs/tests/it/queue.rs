@@ -297,6 +297,21 @@ async fn the_schema_refuses_a_success_without_an_archive() {
 }
 
 #[tokio::test]
+async fn a_release_that_is_put_back_works_with_the_schema_of_the_newer_one() {
+    let (queue, pool) = database().await;
+    for table in ["_sqlx_migrations", "apalis._sqlx_migrations"] {
+        let newer = format!(
+            "INSERT INTO {table} (version, description, success, checksum, execution_time)
+             VALUES (99991231235959, 'of a newer release', true, 'x', 1)"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(newer)).execute(&pool).await.unwrap();
+    }
+    queue.migrate().await.unwrap();
+    assert_eq!(queue.missing_migrations().await.unwrap(), 0);
+    queue.submit(&job("a", 1)).await.unwrap();
+}
+
+#[tokio::test]
 async fn migrations_of_several_processes_that_start_together_take_turns() {
     let (queue, _) = database().await;
     for result in futures_util::future::join_all((0..4).map(|_| queue.migrate())).await {
