@@ -11,6 +11,7 @@ mod operating;
 mod queue;
 mod readme;
 mod retention;
+mod reuse;
 mod sandbox;
 mod supply_chain;
 mod support;
