@@ -62,7 +62,15 @@ async fn serve(mut reader: Reader) -> Result<(), Box<dyn Error>> {
     // It holds secrets in clear.
     drop(reader);
     let app = Arc::new(App::new(&config)?);
-    let stop = serve::stop_signal()?;
+    let asked = serve::stop_signal()?;
+    let stop = {
+        let app = Arc::clone(&app);
+        async move {
+            asked.await;
+            // Those who wait for a change are answered now, and can wait on at the next instance.
+            app.changes.close();
+        }
+    };
     let listener = TcpListener::bind(config.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;

@@ -6,6 +6,7 @@ mod captures;
 mod durability;
 mod faults;
 mod harness;
+mod own_jobs;
 mod secrets;
 mod telemetry;
 mod verdicts;
