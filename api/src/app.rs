@@ -18,15 +18,20 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::trace::TraceLayer;
 
 use crate::admin::{self, Gate};
+use crate::changes::Changes;
 use crate::config::Config;
 use crate::error::ApiError;
+use crate::forecasts::Forecasts;
 use crate::kernelbot::{KernelBot, Lifetimes};
 use crate::known::LastKnown;
 use crate::places::Places;
-use crate::{artifact, drain, health, job, observe, openapi, profile, upload};
+use crate::{artifact, cancel, drain, events, health, job, list, observe, openapi, profile, upload};
 
 /// Submissions that are queued at a time; a pool of the database has at least five connections.
 const MAX_QUEUEING: usize = 2;
+/// Files of archives that are read at a time, and of them those for one user: each takes a thread and a megabyte.
+const MAX_ENTRIES: usize = 16;
+const MAX_ENTRIES_PER_USER: usize = 4;
 
 /// The state of the service.
 #[derive(Debug)]
@@ -39,16 +44,26 @@ pub struct App {
     pub kernelbot: Option<KernelBot>,
     /// Places for uploads in progress, which bound the memory they take.
     pub uploads: Places,
+    /// Places for those who wait for a change of a job on an open connection.
+    pub waiters: Places,
+    /// Places for the reading of single files of archives.
+    pub entries: Places,
     /// How long one upload may take.
     pub upload_timeout: Duration,
     /// What may be in the queue.
     pub quotas: Quotas,
     /// Turns at queueing: who waits for other processes' submissions must not have every connection to the database.
     pub queueing: Semaphore,
+    /// Whether a stored result answers for another user's job, too.
+    pub share_results: bool,
     /// How long a poll waits for the database.
     pub database_patience: Duration,
     /// What is told when it stays away.
     pub known: LastKnown,
+    /// Wakes those who wait for a change.
+    pub changes: Changes,
+    /// When jobs will start and end.
+    pub forecasts: Forecasts,
     /// Who may order under `/admin`; `None` where nobody may.
     pub admin: Option<Gate>,
     catalog: Arc<Catalog>,
@@ -71,14 +86,20 @@ impl App {
         let kernelbot = config.kernelbot.as_ref().map(|kernelbot| {
             KernelBot::new(&kernelbot.url, kernelbot.timeout, kernelbot.max_questions, Lifetimes::default())
         });
+        let queue = Queue::connect_lazy(&config.database, "ncu-api")?;
         Ok(Self {
-            queue: Queue::connect_lazy(&config.database, "ncu-api")?,
+            changes: Changes::new(queue.clone()),
+            forecasts: Forecasts::new(queue.clone()),
+            queue,
             store: ArtifactStore::open(&config.artifacts)?,
             kernelbot: kernelbot.transpose()?,
             uploads: Places::new(config.max_uploads, config.max_uploads_per_user),
+            waiters: Places::new(config.max_waiters, config.max_waiters_per_user),
+            entries: Places::new(MAX_ENTRIES, MAX_ENTRIES_PER_USER),
             upload_timeout: config.upload_timeout,
             quotas: config.quotas,
             queueing: Semaphore::new(MAX_QUEUEING),
+            share_results: config.share_results,
             database_patience: config.database_patience,
             known: LastKnown::default(),
             admin: config.admin_token.clone().map(Gate::new),
@@ -100,6 +121,16 @@ impl App {
         })
     }
 
+    /// What of a problem a profile depends on; `None` where its files cannot be read now.
+    pub async fn problem_version(&self, problem: Arc<Problem>) -> Option<String> {
+        let catalog = Arc::clone(&self.catalog);
+        let version = move || {
+            let files = catalog.digests(&problem.files).ok()?;
+            Some(jobs::problems::version(&catalog.revision(), &files))
+        };
+        tokio::task::spawn_blocking(version).await.ok().flatten()
+    }
+
     /// The revision of the problems; unknown if it cannot be had.
     pub async fn revision(&self) -> Revision {
         let catalog = Arc::clone(&self.catalog);
@@ -108,13 +139,17 @@ impl App {
 }
 
 /// Every path with what answers there. What it says to the outside is `docs/openapi.yaml`.
-pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 5] {
+pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 8] {
     [
         ("/health", get(health::show)),
         ("/openapi.yaml", get(openapi::show)),
         ("/profile", post(profile::submit).layer(DefaultBodyLimit::max(upload::MAX_FORM_BYTES))),
-        ("/jobs/{id}", get(job::show)),
+        ("/jobs", get(list::list)),
+        ("/jobs/{id}", get(job::show).delete(cancel::cancel)),
+        ("/jobs/{id}/events", get(events::stream)),
         ("/jobs/{id}/artifacts/{name}", get(artifact::download)),
+        // A file's name has slashes, encoded or not.
+        ("/jobs/{id}/artifacts/{name}/{*entry}", get(artifact::entry)),
     ]
 }
 

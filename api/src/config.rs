@@ -32,10 +32,16 @@ pub struct Config {
     pub max_uploads: usize,
     /// Uploads of one user in progress at a time.
     pub max_uploads_per_user: usize,
+    /// Requests that wait for a change of a job, at a time.
+    pub max_waiters: usize,
+    /// Requests of one user that wait for a change, at a time.
+    pub max_waiters_per_user: usize,
     /// How long one upload may take.
     pub upload_timeout: Duration,
     /// What may be in the queue.
     pub quotas: Quotas,
+    /// Whether a stored result answers for another user's job, too.
+    pub share_results: bool,
     /// How long a poll waits for the database.
     pub database_patience: Duration,
     /// What lets somebody order under `/admin`; `None` lets nobody.
@@ -86,6 +92,7 @@ impl Config {
                     .to_owned(),
             });
         }
+        let (max_waiters, max_waiters_per_user) = waiters(reader)?;
         Ok(Self {
             listen,
             database: DatabaseConfig::read(reader)?,
@@ -104,6 +111,8 @@ impl Config {
                 "seconds that a client may take to send a request's head, to go on reading an answer, and to send its next request",
                 config::seconds,
             )?,
+            max_waiters,
+            max_waiters_per_user,
             max_uploads: reader.or_default(
                 "NCU_SERVICE_MAX_UPLOADS",
                 "32",
@@ -123,6 +132,12 @@ impl Config {
                 config::seconds,
             )?,
             quotas: quotas(reader)?,
+            share_results: reader.or_default(
+                "NCU_SERVICE_SHARE_RESULTS",
+                "0",
+                "whether a stored result answers for another user's identical submission, too",
+                config::switch,
+            )?,
             database_patience: reader.or_default(
                 "NCU_SERVICE_DATABASE_PATIENCE_SECS",
                 "20",
@@ -142,6 +157,19 @@ impl Config {
             )?,
         })
     }
+}
+
+/// Requests that may wait for a change, in all and of one user.
+fn waiters(reader: &mut Reader) -> Result<(usize, usize), ConfigError> {
+    let all = reader.or_default(
+        "NCU_SERVICE_MAX_WAITERS",
+        "256",
+        "requests that wait for a change of a job at a time; each holds a connection, so a good part of those that there may be",
+        permits,
+    )?;
+    let of_user =
+        reader.or_default("NCU_SERVICE_MAX_WAITERS_PER_USER", "16", "of them, requests of one user", permits)?;
+    Ok((all, of_user))
 }
 
 fn quotas(reader: &mut Reader) -> Result<Quotas, ConfigError> {

@@ -9,8 +9,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use jobs::queue::{OverQuota, Quotas};
+use jobs::queue::{OverQuota, Quotas, State};
 use serde_json::json;
+
+use crate::conditions::{self, Part};
+use crate::places::Full;
 
 /// Largest submission that is accepted, in bytes: what `KernelBot` accepts.
 pub const MAX_FILE_BYTES: usize = 1_000_000;
@@ -31,7 +34,7 @@ pub enum ApiError {
     #[error("KernelBot could not be asked about your CLI id: submit again in a minute.")]
     KernelBotAway,
     /// A web page that its reader happened to open must not submit in the reader's place.
-    #[error("Submissions are not taken from web pages: submit with popcorn-cli or scripts/ncu-submit.")]
+    #[error("Submissions are not taken from web pages: submit with popcorn-cli or scripts/ncu-client.")]
     FromAWebPage,
 
     /// No such job, or another owner's: the answer is the same, so that ids cannot be tried out.
@@ -40,6 +43,21 @@ pub enum ApiError {
     /// The job has no archive of that name.
     #[error("There is no artifact of this name in a job that belongs to your CLI id.")]
     NoSuchArtifact,
+    /// The archive has no file of that name.
+    #[error("There is no file of this name in the archive: manifest.json and ncu-details.txt are in every one.")]
+    NoSuchEntry,
+    /// Nothing of the archive lies in the range that is asked for.
+    #[error("The archive has {bytes} bytes, and the range begins behind its end.")]
+    NoSuchRange {
+        /// Its size.
+        bytes: u64,
+    },
+    /// A job that has ended cannot be cancelled.
+    #[error("The job has ended already and is {}: there is nothing to cancel.", .state.as_str())]
+    JobHasEnded {
+        /// How.
+        state: State,
+    },
     /// The archive was there, and its time is over.
     #[error("This profile has expired and was removed: submit again for a new one.")]
     ArtifactExpired,
@@ -47,7 +65,10 @@ pub enum ApiError {
     #[error("There is nothing at this path: the service has /health, /profile and /jobs.")]
     NoSuchPath,
     /// The path exists, the method does not.
-    #[error("This path does not take that method: jobs are submitted with POST /profile, the rest is read with GET.")]
+    #[error(
+        "This path does not take that method: jobs are submitted with POST /profile and cancelled with DELETE, the rest is read \
+         with GET."
+    )]
     WrongMethod,
 
     /// A request under `/admin` without the token, or with another.
@@ -93,6 +114,23 @@ pub enum ApiError {
         /// The limit.
         max: usize,
     },
+
+    /// As many requests wait for a change as may.
+    #[error("Too many clients wait for a change at this moment: ask without waiting, or again in a minute.")]
+    TooManyWaiters,
+    /// As many requests of one user wait for a change as may.
+    #[error(
+        "You have {max} connections that wait for a change, and may have no more: end one of them, or ask without waiting."
+    )]
+    TooManyWaitersOfOne {
+        /// The limit.
+        max: usize,
+    },
+    /// As many files of archives are being read as may.
+    #[error(
+        "Too many files of archives are being read at this moment: try again in a minute, or fetch the whole archive."
+    )]
+    TooManyReads,
 
     /// As many jobs wait as may.
     #[error("The queue is full, with {max} jobs ahead of yours: submit again in a few minutes.")]
@@ -167,6 +205,24 @@ impl ApiError {
         }
     }
 
+    /// The refusal of an upload for which there is no place.
+    #[must_use]
+    pub fn too_many_uploads(full: Full) -> Self {
+        match full {
+            Full::OfOwner { max } => Self::TooManyUploadsOfOne { max },
+            Full::All => Self::TooManyUploads,
+        }
+    }
+
+    /// The refusal of a request that would wait, for which there is no place.
+    #[must_use]
+    pub fn too_many_waiters(full: Full) -> Self {
+        match full {
+            Full::OfOwner { max } => Self::TooManyWaitersOfOne { max },
+            Full::All => Self::TooManyWaiters,
+        }
+    }
+
     /// The status it is answered with.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -175,9 +231,11 @@ impl ApiError {
                 StatusCode::UNAUTHORIZED
             }
             Self::FromAWebPage => StatusCode::FORBIDDEN,
-            Self::OrderRefused(_) => StatusCode::CONFLICT,
+            Self::OrderRefused(_) | Self::JobHasEnded { .. } => StatusCode::CONFLICT,
+            Self::NoSuchRange { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::NoSuchJob
             | Self::NoSuchArtifact
+            | Self::NoSuchEntry
             | Self::NoSuchPath
             | Self::NoSuchOrder
             | Self::NoSuchTarget(_)
@@ -191,11 +249,14 @@ impl ApiError {
             Self::Unusable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyWrongTokens
             | Self::TooManyUploadsOfOne { .. }
+            | Self::TooManyWaitersOfOne { .. }
             | Self::TooManyJobs { .. }
             | Self::TooManyJobsPerHour { .. }
             | Self::TooManyBytesPerHour { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::KernelBotAway
             | Self::TooManyUploads
+            | Self::TooManyWaiters
+            | Self::TooManyReads
             | Self::QueueFull { .. }
             | Self::DatabaseAway(_)
             | Self::DatabaseSilent
@@ -216,7 +277,7 @@ impl ApiError {
 
     /// Whether there is too much to do, which is nobody's fault.
     fn is_load(&self) -> bool {
-        matches!(self, Self::TooManyUploads | Self::QueueFull { .. })
+        matches!(self, Self::TooManyUploads | Self::TooManyWaiters | Self::TooManyReads | Self::QueueFull { .. })
     }
 
     /// Whether the database is away, and no more than that.
@@ -252,6 +313,9 @@ impl IntoResponse for ApiError {
         let mut response = (status, Json(json!({ "detail": self.to_string() }))).into_response();
         if let Some(wait) = self.retry_after() {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
+        }
+        if let Self::NoSuchRange { bytes } = self {
+            response.headers_mut().extend(conditions::content_range(Part::Unsatisfiable, bytes));
         }
         response
     }

@@ -1,36 +1,105 @@
 //! `GET /jobs/{id}`: how a job is doing, in the words that clients' tools parse.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, SecondsFormat, Utc};
 use jobs::capture::options::RequestOptions;
+use jobs::forecast::Standing;
+use jobs::ids::JobId;
 use jobs::problems::Shape;
-use jobs::queue::{self, AttemptView, JobView, KernelTime, Overview, RunView};
-use serde::Serialize;
+use jobs::queue::{self, AttemptView, ErrorKind, JobView, KernelTime, Overview, RunView};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout_at};
 
-use crate::app::App;
+use crate::app::{App};
+use crate::observe::Waited;
 use crate::auth::Caller;
 use crate::error::ApiError;
+use crate::forecasts::Times;
 use crate::known::Seen;
 
-/// Answers a poll.
+/// Longest wait for a change; more is taken for this much.
+const MAX_WAIT: Duration = Duration::from_mins(1);
+
+/// Whether and for what a poll waits.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Waiting {
+    /// Seconds.
+    wait: Option<String>,
+    /// The version that the client knows.
+    after: Option<String>,
+}
+
+/// Answers a poll: at once, or when there is a change and at the latest after the wait that is asked for.
 pub async fn show(
     State(app): State<Arc<App>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
-) -> Result<Json<Body>, ApiError> {
+    waiting: Result<Query<Waiting>, QueryRejection>,
+) -> Result<Response, ApiError> {
     let Path(id) = path.map_err(|_| ApiError::NoSuchJob)?;
-    let id = id.parse().map_err(|_| ApiError::NoSuchJob)?;
-    let seen = app.known.job(&app.queue, app.database_patience, id, caller.owner).await?.ok_or(ApiError::NoSuchJob)?;
+    let id: JobId = id.parse().map_err(|_| ApiError::NoSuchJob)?;
+    let unusable = || {
+        ApiError::Unusable("wait must be a number of seconds, and after the version of a body of this job.".to_owned())
+    };
+    let Query(waiting) = waiting.map_err(|_| unusable())?;
+    let wait = waiting.wait.map(|secs| secs.parse::<u64>()).transpose().map_err(|_| unusable())?;
+    let after = waiting.after.map(|version| version.parse::<i64>()).transpose().map_err(|_| unusable())?;
+
+    let mut seen =
+        app.known.job(&app.queue, app.database_patience, id, caller.owner).await?.ok_or(ApiError::NoSuchJob)?;
     caller.must_not_be_refused(&app).await?;
-    Ok(Json(Body::from(&seen)))
+    let began = Instant::now();
+    if let Some(secs) = wait.filter(|&secs| secs > 0) {
+        let after = after.unwrap_or(seen.job.version);
+        seen = changed(&app, &caller, seen, after, began + Duration::from_secs(secs).min(MAX_WAIT)).await?;
+    }
+    let waited = Waited(began.elapsed());
+    let standing = if seen.job.ended_at.is_none() { app.forecasts.of(id).await } else { None };
+    let mut response = Json(Body::of(&seen, standing)).into_response();
+    response.extensions_mut().insert(waited);
+    Ok(response)
+}
+
+/// Waits until the job has changed since that version, has ended, or the time is over. Where too many wait already, nobody is
+/// kept: a poll must not fail.
+async fn changed(app: &App, caller: &Caller, seen: Seen, after: i64, until: Instant) -> Result<Seen, ApiError> {
+    let is_news = |seen: &Seen| seen.job.ended_at.is_some() || seen.job.version > after;
+    let id = seen.job.id;
+    if is_news(&seen) {
+        return Ok(seen);
+    }
+    let Ok(_place) = app.waiters.take(caller.owner, Duration::ZERO).await else { return Ok(seen) };
+    let mut changes = app.changes.watch(id);
+    loop {
+        // Watched before it is read, so that nothing falls in between.
+        let states = changes.borrow_and_update().states;
+        let seen =
+            app.known.job(&app.queue, app.database_patience, id, caller.owner).await?.ok_or(ApiError::NoSuchJob)?;
+        if is_news(&seen) {
+            return Ok(seen);
+        }
+        let next = async {
+            tokio::select! {
+                _ = changes.wait_for(|change| change.states != states) => true,
+                () = app.changes.closed() => false,
+            }
+        };
+        if !timeout_at(until, next).await.unwrap_or(false) {
+            return Ok(seen);
+        }
+    }
 }
 
 /// A job on the wire. The fields up to `artifacts` are parsed by tools that exist; the others are ours.
 #[derive(Debug, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field on the wire")]
 pub struct Body {
     id: String,
     status: &'static str,
@@ -49,6 +118,19 @@ pub struct Body {
     attempt: i32,
     options: RequestOptions,
     simulated: bool,
+    /// Whether a stored result answered for it, and when that was measured.
+    cached: bool,
+    measured_at: Option<String>,
+    /// Whether it ended because somebody cancelled it.
+    cancelled: bool,
+    /// Whether somebody wants it to end.
+    cancel_requested: bool,
+    /// Grows with each change of a state; what a client that waits for the next change sends back.
+    version: i64,
+    #[serde(flatten)]
+    times: Times,
+    /// How far it has come, as the event of that kind tells it; null unless it runs.
+    progress: Option<serde_json::Map<String, serde_json::Value>>,
     /// A sentence for a user who waits; null when there is nothing to say.
     notice: Option<&'static str>,
     /// Who held the job, in order: a redeploy or a fault of ours shows here.
@@ -118,8 +200,10 @@ struct Artifact {
     bytes: u64,
 }
 
-impl From<&Seen> for Body {
-    fn from(seen: &Seen) -> Self {
+impl Body {
+    /// A job as it was seen, and where it stands.
+    #[must_use]
+    pub fn of(seen: &Seen, standing: Option<Standing>) -> Self {
         let job = &seen.job;
         let id = job.id.to_string();
         let requested_benchmarks = job
@@ -139,6 +223,13 @@ impl From<&Seen> for Body {
             ended_at: job.ended_at.map(timestamp),
             requested_benchmarks,
             artifacts,
+            cancelled: job.error_kind.as_deref() == Some(ErrorKind::Cancelled.as_str()),
+            cached: job.is_cached,
+            measured_at: job.measured_at.map(timestamp),
+            cancel_requested: job.cancel_requested,
+            version: job.version,
+            times: standing.map(Times::from).unwrap_or_default(),
+            progress: job.progress.clone(),
             error_kind: job.error_kind.clone(),
             attempt: job.attempt,
             options: job.options.clone(),
@@ -149,6 +240,12 @@ impl From<&Seen> for Body {
             observed_at: timestamp(seen.at),
             id,
         }
+    }
+
+    /// Whether it ended because somebody cancelled it.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
     }
 }
 
@@ -212,6 +309,7 @@ fn notice(job: &JobView) -> Option<&'static str> {
 }
 
 /// ISO 8601 with `+00:00`, which older Pythons parse and a `Z` they do not.
-fn timestamp(at: DateTime<Utc>) -> String {
+#[must_use]
+pub fn timestamp(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Micros, false)
 }

@@ -57,7 +57,15 @@ async fn serve(mut reader: Reader) -> Result<(), Box<dyn Error>> {
     // It holds secrets in clear.
     drop(reader);
     let app = Arc::new(App::new(&config)?);
-    let stop = serve::stop_signal()?;
+    let asked = serve::stop_signal()?;
+    let stop = {
+        let app = Arc::clone(&app);
+        async move {
+            asked.await;
+            // Those who wait for a change are answered now, and can wait on at the next instance.
+            app.changes.close();
+        }
+    };
     let listener = match serve::passed_socket()? {
         Some(passed) if passed.local_addr()? != config.listen => {
             let address = passed.local_addr()?;

@@ -57,6 +57,10 @@ pub fn answered(response: &Response, took: Duration, span: &Span) {
     tracing::debug!(status = status.as_u16(), millis = took.as_secs_f64() * 1000.0, "answered");
 }
 
+/// How long a request waited for a change because its client asked for that: an extension of the response.
+#[derive(Debug, Clone, Copy)]
+pub struct Waited(pub Duration);
+
 /// Counts a request among the metrics. The route is known here, and no more to whoever looks at the response.
 pub async fn measured(request: Request, next: Next) -> Response {
     let started = Instant::now();
@@ -64,6 +68,8 @@ pub async fn measured(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
     let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
-    metrics().answered(method, route, response.status().as_u16(), started.elapsed());
+    // Who asked to wait was not kept waiting.
+    let waited = response.extensions().get::<Waited>().map_or(Duration::ZERO, |waited| waited.0);
+    metrics().answered(method, route, response.status().as_u16(), started.elapsed().saturating_sub(waited));
     response
 }

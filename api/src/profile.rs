@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use jobs::ids::{JobId, Owner};
 use jobs::problems::{Problem, Shape};
-use jobs::queue::{self, Admission, NewJob};
+use jobs::queue::{Admission, NewJob, Reuse, State as JobState};
 use jobs::telemetry::{RemoteContext, metrics};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -32,23 +33,48 @@ const REMEMBER_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Accepted {
     job_id: String,
     status: &'static str,
-    queue_position: i64,
+    queue_position: Option<i64>,
+    /// Whether a stored result has answered for it.
+    cached: bool,
+    /// A job of the same user whose result would have.
+    same_as: Option<String>,
+}
+
+/// What else a submission may say, for clients that send no such field.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Wish {
+    fresh: Option<String>,
 }
 
 /// Queues a job.
 pub async fn submit(
     State(app): State<Arc<App>>,
     caller: Caller,
+    wish: Result<Query<Wish>, QueryRejection>,
     request: Request,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     caller.must_not_be_a_web_page(request.headers())?;
     caller.must_be_known(&app).await?;
     must_have_quota(&app, &caller.owner).await?;
     // Held until the job is queued: the source is in memory for as long. Who waits for a place takes no memory yet.
-    let _place = app.uploads.take(caller.owner, PLACE_PATIENCE).await?;
+    let _place = app.uploads.take(caller.owner, PLACE_PATIENCE).await.map_err(ApiError::too_many_uploads)?;
+    let wish = wish.map(|Query(wish)| wish).unwrap_or_default();
     let submission = upload::read(request, app.upload_timeout).await?;
     let problem = app.problem(submission.leaderboard.clone()).await?;
     let benchmarks = chosen(&problem, &submission.leaderboard, submission.benchmark_index.as_deref())?;
+
+    let wish = wish.fresh.as_deref().map(upload::switch).transpose()?;
+    // Who says nothing gets a new measurement: a client that knows of no stored results submits again to measure again.
+    let fresh = submission.fresh.or(wish);
+    let reuse = match fresh {
+        Some(true) => None,
+        _ => app.problem_version(Arc::clone(&problem)).await.map(|problem_version| Reuse {
+            problem_version,
+            is_taken: fresh == Some(false),
+            is_shared: app.share_results,
+        }),
+    };
 
     let job = NewJob {
         id: JobId::random(),
@@ -64,14 +90,28 @@ pub async fn submit(
     let admission = async {
         // The semaphore is never closed; if it were, queueing without a turn is no harm.
         let _turn = app.queueing.acquire().await.ok();
-        app.queue.submit_within(&job, &app.quotas).await
+        app.queue.submit_within(&job, &app.quotas, reuse.as_ref()).await
     };
     let admission = tokio::time::timeout(SUBMIT_TIMEOUT, admission)
         .await
         .map_err(|_| ApiError::DatabaseSilent)?
         .map_err(ApiError::DatabaseAway)?;
-    let queue_position = match admission {
-        Admission::Queued(position) => position,
+    let (queue_position, stored) = match admission {
+        Admission::Queued { position, stored } => (position, stored),
+        Admission::Cached => {
+            tracing::info!(job = %job.id, owner = ?job.owner, leaderboard = job.leaderboard, "a stored result answers for a job");
+            let _ = app.known.job(&app.queue, REMEMBER_TIMEOUT, job.id, job.owner).await;
+            return Ok((
+                StatusCode::OK,
+                Json(Accepted {
+                    job_id: job.id.to_string(),
+                    status: JobState::Succeeded.as_str(),
+                    queue_position: None,
+                    cached: true,
+                    same_as: None,
+                }),
+            ));
+        }
         Admission::Refused(over) => return Err(ApiError::over_quota(over, &app.quotas)),
     };
     metrics().submitted(&job.leaderboard);
@@ -86,8 +126,17 @@ pub async fn submit(
     );
     // The first poll may meet an outage already.
     let _ = app.known.job(&app.queue, REMEMBER_TIMEOUT, job.id, job.owner).await;
-    let status = queue::State::Queued.as_str();
-    Ok((StatusCode::ACCEPTED, Json(Accepted { job_id: job.id.to_string(), status, queue_position })))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(Accepted {
+            job_id: job.id.to_string(),
+            status: JobState::Queued.as_str(),
+            queue_position: Some(queue_position),
+            cached: false,
+            // Another user's job is nothing that this one could ask for.
+            same_as: stored.filter(|stored| stored.is_own).map(|stored| stored.job.to_string()),
+        }),
+    ))
 }
 
 /// Refuses who is over a quota before the upload, as far as the database says so soon: the source need not be sent. What

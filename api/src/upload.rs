@@ -31,6 +31,8 @@ pub struct Submission {
     pub benchmark_index: Option<String>,
     /// The capture options.
     pub options: RequestOptions,
+    /// Whether the client wants a new measurement, or takes a stored one; it may say neither.
+    pub fresh: Option<bool>,
 }
 
 /// Reads a submission within a time limit.
@@ -56,6 +58,7 @@ async fn read_form(mut form: Multipart) -> Result<Submission, ApiError> {
     let mut leaderboard = None;
     let mut benchmark_index = None;
     let mut options = RequestOptions::default();
+    let mut fresh = None;
 
     while let Some(field) = form.next_field().await.map_err(broken)? {
         let name = field.name().unwrap_or_default().to_owned();
@@ -79,6 +82,7 @@ async fn read_form(mut form: Multipart) -> Result<Submission, ApiError> {
                 ));
             }
             "leaderboard" => leaderboard = Some(self::leaderboard(&text(field, &name).await?)?),
+            "fresh" => fresh = Some(switch(&text(field, &name).await?)?),
             "benchmark_index" => benchmark_index = Some(text(field, &name).await?),
             known if REQUEST_FIELDS.contains(&known) => {
                 options.set(known, &text(field, known).await?).map_err(ApiError::Unusable)?;
@@ -96,7 +100,7 @@ async fn read_form(mut form: Multipart) -> Result<Submission, ApiError> {
 
     let (file_name, source) = file.ok_or_else(|| unusable("No file was sent: the form field \"file\" is missing."))?;
     let leaderboard = leaderboard.ok_or_else(|| unusable("No leaderboard was named: give one with --leaderboard."))?;
-    Ok(Submission { file_name, source, leaderboard, benchmark_index, options })
+    Ok(Submission { file_name, source, leaderboard, benchmark_index, options, fresh })
 }
 
 /// The base name of a file, as a container and an archive can carry it.
@@ -125,6 +129,15 @@ async fn source(field: Field<'_>) -> Result<String, ApiError> {
         return Err(unusable("The submitted file holds a NUL character, which Python does not accept."));
     }
     Ok(source)
+}
+
+/// What `fresh` says, in the form or in the query.
+pub fn switch(value: &str) -> Result<bool, ApiError> {
+    match value {
+        "1" => Ok(true),
+        "0" => Ok(false),
+        _ => Err(unusable("fresh must be 1 for a new measurement, or 0 for a stored one where there is one.")),
+    }
 }
 
 fn leaderboard(name: &str) -> Result<String, ApiError> {

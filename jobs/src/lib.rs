@@ -10,6 +10,7 @@ pub mod collect;
 pub mod config;
 pub mod doctor;
 pub mod error;
+pub mod forecast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod gpu;

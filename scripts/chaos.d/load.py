@@ -12,7 +12,7 @@ import time
 import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from gpu.client import ENDED, ncu_submit  # noqa: E402
+from gpu.client import ENDED, ncu_client  # noqa: E402
 
 POLL_SECS = 1
 # The library makes an HTTPException of an answer that breaks off.
@@ -80,7 +80,7 @@ class Load:
         return not any(client.is_alive() for client in self._clients)
 
     def _client(self, number, rng):
-        service = ncu_submit.Service(self.url, self.cli_id)
+        service = ncu_client.Service(self.url, self.cli_id)
         file = self.folder / f"submission-{number}.py"
         while not self._enough.is_set():
             leaderboard = rng.choice(sorted(SOURCES))
@@ -91,7 +91,7 @@ class Load:
     def _submit(self, service, file, leaderboard):
         try:
             job = Job(service.submit(file, {"leaderboard": leaderboard}), leaderboard)
-        except ncu_submit.Refused as error:
+        except ncu_client.Refused as error:
             # No job is promised yet: a person reads why, and tries again.
             self.refused.append(str(error))
         except TRANSPORT:
@@ -106,7 +106,7 @@ class Load:
         while not self._given_up.wait(POLL_SECS):
             try:
                 job.body = service.job(job.id)
-            except ncu_submit.Refused as error:
+            except ncu_client.Refused as error:
                 job.failed_polls.append(f"{time.strftime('%H:%M:%S')} {error}")
                 continue
             except TRANSPORT:
@@ -131,7 +131,7 @@ class Load:
                     job.archives[artifact["benchmark_index"]] = hashlib.sha256(path.read_bytes()).hexdigest()
                 path.unlink()
                 return
-            except ncu_submit.Refused as error:
+            except ncu_client.Refused as error:
                 job.failed_polls.append(f"{time.strftime('%H:%M:%S')} {artifact['name']}: {error}")
                 return
             except TRANSPORT:

@@ -58,7 +58,9 @@ def submission(service, body, kind=None, length=None):
 
 
 def paths(rng, service):
-    return rng.choice([b"/health", b"/profile", f"/jobs/{service.job}".encode(), service.artifact.encode(), b"/jobs/" + b"0" * 32, b"/"])
+    return rng.choice([b"/health", b"/profile", f"/jobs/{service.job}".encode(), service.artifact.encode(), b"/jobs/" + b"0" * 32, b"/",
+                       b"/jobs?limit=3", f"/jobs/{service.job}?wait=1".encode(), f"/jobs/{service.job}/events".encode(),
+                       f"{service.artifact}/ncu-details.txt".encode()])
 
 
 def honest(rng, service):

@@ -15,9 +15,9 @@ import sys
 import time
 import zipfile
 
-_loader = importlib.machinery.SourceFileLoader("ncu_submit", str(pathlib.Path(__file__).resolve().parent.parent / "ncu-submit"))
-ncu_submit = importlib.util.module_from_spec(importlib.util.spec_from_loader("ncu_submit", _loader))
-_loader.exec_module(ncu_submit)
+_loader = importlib.machinery.SourceFileLoader("ncu_client", str(pathlib.Path(__file__).resolve().parent.parent / "ncu-client"))
+ncu_client = importlib.util.module_from_spec(importlib.util.spec_from_loader("ncu_client", _loader))
+_loader.exec_module(ncu_client)
 
 ENDED = ("succeeded", "failed", "timed_out")
 
@@ -53,14 +53,14 @@ class Ended:
 
 def run(requests, into, limit_secs):
     """Submits all requests and yields each as it ends; those that have not ended after `limit_secs` come last, as `late`."""
-    service = ncu_submit.Service(os.environ["POPCORN_BREV_PROFILER_URL"], os.environ.get("POPCORN_CLI_ID"))
+    service = ncu_client.Service(os.environ["POPCORN_BREV_PROFILER_URL"], os.environ.get("POPCORN_CLI_ID"))
     deadline = time.monotonic() + limit_secs
     waiting = {}
     for request in requests:
         fields = {"leaderboard": request.leaderboard, "benchmark_index": request.index, **request.fields}
         try:
             waiting[service.submit(request.file, fields)] = request
-        except (ncu_submit.Refused, OSError) as error:
+        except (ncu_client.Refused, OSError) as error:
             yield Ended(request, "refused", str(error))
     while waiting and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -72,7 +72,7 @@ def run(requests, into, limit_secs):
                     del waiting[job_id]
                     print(f"{job_id} {request.name}: {ended.status} {ended.error}", file=sys.stderr, flush=True)
                     yield ended
-            except (ncu_submit.Refused, OSError) as error:
+            except (ncu_client.Refused, OSError) as error:
                 print(f"{job_id} {request.name} not reached ({error}); trying again", file=sys.stderr, flush=True)
     for request in waiting.values():
         yield Ended(request, "late", f"not ended within {limit_secs:.0f} s")

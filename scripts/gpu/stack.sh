@@ -91,7 +91,7 @@ submit() {
       "$POPCORN" submit "$file" --leaderboard "$leaderboard" --profile-brev --no-tui ${index:+--benchmark-index "$index"}) \
       >"$folder/client.log" 2>&1
   else
-    "$root/scripts/ncu-submit" "$file" --leaderboard "$leaderboard" ${index:+--benchmark-index "$index"} \
+    "$root/scripts/ncu-client" submit "$file" --leaderboard "$leaderboard" ${index:+--benchmark-index "$index"} \
       --into "$folder" >"$folder/client.log" 2>&1
   fi && return
   tail -n 20 "$folder/client.log" "$out"/worker-"$workers_started"-*.log >&2

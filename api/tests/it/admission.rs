@@ -111,7 +111,7 @@ async fn without_the_check_no_web_page_submits_in_its_readers_place() {
     let service = Service::start_with(&[("NCU_SERVICE_REQUIRE_CLI_ID", "0")]).await;
     let request = |cli_id| Form::usual().onto(service.request(Method::POST, "/profile", cli_id));
     let answer = send(request(None).header("Origin", "https://a-page.example")).await;
-    let sentence = "Submissions are not taken from web pages: submit with popcorn-cli or scripts/ncu-submit.";
+    let sentence = "Submissions are not taken from web pages: submit with popcorn-cli or scripts/ncu-client.";
     assert_eq!((answer.status, answer.detail().as_str()), (StatusCode::FORBIDDEN, sentence));
     assert_eq!(service.jobs().await, 0);
     // No page can add this header without being let, and nothing here lets it.

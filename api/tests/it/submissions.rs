@@ -15,7 +15,7 @@ async fn a_submission_is_queued_with_every_shape_in_the_order_of_task_yml() {
     assert_eq!(answer.status, StatusCode::ACCEPTED);
     let body = answer.json();
     let id = body["job_id"].as_str().unwrap();
-    assert_eq!(body, json!({"job_id": id, "status": "queued", "queue_position": 1}));
+    assert_eq!(body, json!({"job_id": id, "status": "queued", "queue_position": 1, "cached": false, "same_as": null}));
     assert!(id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')), "{id}");
 
     let claim = service.queue.claim("a worker", std::time::Duration::from_mins(1)).await.unwrap().unwrap();

@@ -15,6 +15,7 @@ use crate::files;
 use crate::launches;
 use crate::layout::Layout;
 use crate::probe;
+use crate::progress::{Reporter, Watched};
 use crate::selection;
 use crate::step::{self, Sinks, Spec};
 use crate::streams::CappedStream;
@@ -60,6 +61,8 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     outcome.versions = python.versions;
     let evaluator = ["python3", &request.main, "profile", assemble::CASES_FILE].map(str::to_owned);
 
+    let mut reporter = Reporter::new(&layout.out);
+    reporter.begin(protocol::OVERVIEW_STEP, None);
     let trace = overview(request, layout, &environment, &evaluator, &python.packages, outcome, streams)?;
     if outcome.stuck == Some(Stuck::InRange) {
         // The profiler makes nothing faster: under it the submission would hold the GPU for another limit.
@@ -81,7 +84,9 @@ fn steps(request: &CaptureRequest, layout: &Layout, outcome: &mut Outcome, strea
     let limit = Duration::from_secs(request.capture_timeout_secs);
     let env = [environment.for_next_step()?, &[profiling()]].concat();
     let spec = Spec { name: protocol::CAPTURE_STEP, argv: &argv, dir: &layout.work, env: &env, limit, at_limit: None };
-    let sinks = Sinks { stdout: &mut streams.stdout, stderr: &mut streams.stderr, popcorn: Some(&mut streams.popcorn) };
+    reporter.begin(protocol::CAPTURE_STEP, Some(request.selection.max_launches));
+    let mut stdout = Watched::new(&mut streams.stdout, &mut reporter);
+    let sinks = Sinks { stdout: &mut stdout, stderr: &mut streams.stderr, popcorn: Some(&mut streams.popcorn) };
     outcome.steps.push(step::run(&spec, sinks)?);
     Ok(trace)
 }

@@ -14,6 +14,7 @@ mod launches;
 mod layout;
 mod probe;
 mod processes;
+mod progress;
 mod restrict;
 mod selection;
 mod step;

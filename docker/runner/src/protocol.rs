@@ -34,6 +34,8 @@ pub const LAUNCHES_FILE: &str = "launches.csv";
 pub const STDOUT_FILE: &str = "stdout.txt";
 /// Standard error of the overview and the capture, relative to [`OUT_DIR`].
 pub const STDERR_FILE: &str = "stderr.txt";
+/// The [`Progress`] as JSON, relative to [`OUT_DIR`]; replaced while the container runs, and hostile like all else there.
+pub const PROGRESS_FILE: &str = "progress.json";
 /// The text export, relative to [`OUT_DIR`] of the export container.
 pub const DETAILS_TEXT_FILE: &str = "ncu-details.txt";
 /// The CSV export, relative to [`OUT_DIR`] of the export container.
@@ -183,6 +185,28 @@ pub struct Outcome {
     pub streams: std::collections::BTreeMap<String, StreamStats>,
     /// How often the kernel killed a process for the container's memory limit.
     pub oom_kills: u64,
+}
+
+/// How far a capture has come. The submission could have written it itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The step that runs: [`OVERVIEW_STEP`] or [`CAPTURE_STEP`].
+    pub step: String,
+    /// Launches that `ncu` has profiled.
+    pub launches_done: u32,
+    /// How many the report may hold.
+    pub launches_at_most: Option<u32>,
+    /// The kernel that is profiled, or was last.
+    pub kernel: Option<String>,
+    /// How much of its passes is done.
+    pub percent: Option<u8>,
+    /// The last lines that were printed, cut.
+    pub output: Vec<String>,
+}
+
+impl Progress {
+    /// Most lines in [`Progress::output`].
+    pub const MAX_OUTPUT_LINES: usize = 5;
 }
 
 /// How a program hangs in the range. The submission's own process tells, so it is no more than a claim about itself.

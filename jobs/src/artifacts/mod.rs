@@ -1,9 +1,13 @@
 //! Where archives are kept: an object store behind a URL, a local folder by default.
 
 pub mod archive;
+mod entry;
 mod local;
 pub mod manifest;
 
+pub use entry::ZipEntry;
+
+use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +19,7 @@ use object_store::buffered::BufWriter;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, ObjectStore, ObjectStoreExt};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use url::Url;
@@ -132,6 +136,17 @@ impl ArtifactStore {
         tokio::task::spawn_blocking(move || local::delete_unfinished(&folder, time.into()))
             .await
             .map_err(|panic| Error::Internal(format!("deleting unfinished uploads: {panic}")))?
+    }
+
+    /// Streams the bytes of an object in that range.
+    pub async fn get_range(
+        &self,
+        path: &str,
+        range: Range<u64>,
+    ) -> Result<impl Stream<Item = Result<Bytes>> + Send + 'static> {
+        let location = Path::parse(path).map_err(object_store::Error::from)?;
+        let options = GetOptions::new().with_range(Some(range));
+        Ok(self.store.get_opts(&location, options).await?.into_stream().map(|chunk| chunk.map_err(Error::from)))
     }
 
     /// Streams an object.

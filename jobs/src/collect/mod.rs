@@ -1,6 +1,6 @@
 //! The collector: the only reader of what a container wrote, and all of it is hostile.
 //!
-//! It reads after the container is gone, beneath a handle of the output folder that was opened before the run. It takes
+//! It reads after the container is gone (but for an account of its progress, which nothing depends on), beneath a handle of the output folder that was opened before the run. It takes
 //! names that the caller knows and lists nothing for anybody; it follows no link, crosses no mount and accepts only
 //! regular files with one name. Bytes are counted while they are read.
 //!

@@ -6,7 +6,7 @@ use ncu_runner::protocol::TaskFile;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::Catalog;
+use super::{Catalog, Revision};
 
 /// A file of the evaluator's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,15 @@ pub struct FileDigest {
     pub source: String,
     /// Its SHA-256, in hexadecimal.
     pub sha256: String,
+}
+
+/// What of a problem a profile depends on, in one word: the revision of the checkout, and its files.
+#[must_use]
+pub fn version(revision: &Revision, files: &[FileDigest]) -> String {
+    let mut hash = Sha256::new();
+    // Debug tells each field apart, whatever stands in it.
+    hash.update(format!("{revision:?} {files:?}"));
+    hex::encode(hash.finalize())
 }
 
 impl Catalog {

@@ -18,7 +18,7 @@ mod tests;
 mod yaml;
 
 pub use catalog::Catalog;
-pub use digest::FileDigest;
+pub use digest::{FileDigest, version};
 pub use shape::Shape;
 
 use std::time::Duration;

@@ -187,7 +187,7 @@ impl Change {
             "UPDATE runs SET state = 'queued', attempt = NULL, adoption = NULL, exit_code = NULL, error = NULL, error_kind = NULL,
                     output_tail = NULL, simulated = false, launches = NULL, coverage = NULL, clock_control = NULL,
                     started_at = NULL, ended_at = NULL, artifact_name = NULL, artifact_path = NULL, artifact_bytes = NULL,
-                    artifact_sha256 = NULL, artifact_expired_at = NULL, artifact_deleted_at = NULL
+                    artifact_sha256 = NULL, setup = NULL, problem_version = NULL, artifact_expired_at = NULL, artifact_deleted_at = NULL
              WHERE job_id = $1 AND (state <> 'succeeded' OR artifact_expired_at IS NOT NULL)",
             id.0
         )
@@ -201,7 +201,7 @@ impl Change {
         }
         sqlx::query!(
             "UPDATE jobs SET state = 'queued', ended_at = NULL, error = NULL, error_kind = NULL, worker = NULL, faults = 0,
-                    losses = 0, cancel_requested = false, not_before = now()
+                    losses = 0, cancel_requested = false, not_before = now(), cached_from = NULL, measured_at = NULL
              WHERE id = $1",
             id.0
         )

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::model::{Claim, ErrorKind, NewJob, PendingRun};
 use super::quota::{self, Admission, Quotas};
-use super::{Queue, State, tickets, verdict};
+use super::{Queue, Reuse, State, reuse, tickets, verdict};
 use crate::capture::options::RequestOptions;
 use crate::ids::JobId;
 use crate::problems::Shape;
@@ -39,15 +39,26 @@ impl Queue {
     }
 
     /// Queues a job if that exceeds no quota, counted and inserted in one transaction and one at a time.
-    pub async fn submit_within(&self, job: &NewJob, quotas: &Quotas) -> Result<Admission> {
+    /// With `reuse`, a stored result that answers for it is taken or told of.
+    pub async fn submit_within(&self, job: &NewJob, quotas: &Quotas, reuse: Option<&Reuse>) -> Result<Admission> {
         let mut tx = self.pool.begin().await?;
         quota::take_turn(&mut tx).await?;
         if let Some(over) = quota::over_quota(&mut tx, &job.owner, job.source.len(), quotas).await? {
             return Ok(Admission::Refused(over));
         }
+        let stored = match reuse {
+            Some(reuse) => reuse::find(&mut tx, job, reuse).await?,
+            None => None,
+        };
+        if let (Some(stored), true) = (stored, reuse.is_some_and(|reuse| reuse.is_taken))
+            && reuse::insert(&mut tx, job, stored).await?
+        {
+            tx.commit().await?;
+            return Ok(Admission::Cached);
+        }
         let position = insert(&mut tx, job).await?;
         tx.commit().await?;
-        Ok(Admission::Queued(position))
+        Ok(Admission::Queued { position, stored })
     }
 
     /// Claims the head of the queue for `lease`; `None` when nothing waits, and while the queue is paused.

@@ -6,11 +6,15 @@
 mod admin;
 mod admin_view;
 mod adopt;
+mod events;
 mod jobs;
+mod load;
 mod model;
+mod own;
 mod quota;
 mod reaper;
 mod retention;
+mod reuse;
 mod runs;
 pub mod tickets;
 mod verdict;
@@ -20,15 +24,18 @@ mod workers;
 pub use admin::{Actor, Change, Deed, Orders};
 pub use admin_view::{AdminAttempt, AdminJob, AdminJobDetail, AdminShape, AdminStatus, AdminWorker};
 pub use adopt::{Adoption, Held, Live};
+pub use events::{EVENTS_AT_ONCE, JobEvent, Listener, Notice};
 pub use jobs::Renewal;
 pub use model::{
     Artifact, AttemptView, Claim, ErrorKind, JobView, NewJob, PendingRun, RunEnd, RunView, State, StoredArtifact,
     UnknownState,
 };
 pub use ncu_runner::protocol::{ClockControl, KernelTime, Overview};
+pub use own::{Cancelled, ListFilter, ListedJob};
 pub use quota::{Admission, OverQuota, Quotas, SUBMISSION_LOCK};
 pub use reaper::Reaped;
 pub use retention::{ExpiredArtifact, PruneTurn};
+pub use reuse::{Reuse, StoredResult};
 pub use runs::RunLease;
 pub use workers::{WorkerCounts, WorkerState};
 

@@ -156,6 +156,14 @@ pub struct JobView {
     pub queue_position: Option<i64>,
     /// Whether no job is claimed now.
     pub is_queue_paused: bool,
+    /// Whether somebody wants it to end.
+    pub cancel_requested: bool,
+    /// Whether a stored result answered for it.
+    pub is_cached: bool,
+    /// When that result was measured.
+    pub measured_at: Option<DateTime<Utc>>,
+    /// Its newest event that is more than progress; 0 for a job that ended before there were events.
+    pub version: i64,
     /// The sentence for the user.
     pub error: Option<String>,
     /// Whose fault, and which kind.
@@ -176,6 +184,8 @@ pub struct JobView {
     pub ended_at: Option<DateTime<Utc>>,
     /// Its shapes, by index.
     pub runs: Vec<RunView>,
+    /// While it runs, what was told last of how far it has come.
+    pub progress: Option<serde_json::Map<String, serde_json::Value>>,
     /// Who held it, in order.
     pub attempts: Vec<AttemptView>,
 }

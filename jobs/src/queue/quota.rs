@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 
-use super::Queue;
+use super::{Queue, StoredResult};
 use crate::Result;
 use crate::ids::Owner;
 
@@ -32,8 +32,15 @@ pub struct Quotas {
 /// What became of a submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It is in the queue, at this position, from 1.
-    Queued(i64),
+    /// It is in the queue.
+    Queued {
+        /// Its position, from 1.
+        position: i64,
+        /// A result that would have answered for it.
+        stored: Option<StoredResult>,
+    },
+    /// It has ended by taking a stored result.
+    Cached,
     /// Nothing was stored.
     Refused(OverQuota),
 }

@@ -72,16 +72,33 @@ impl Queue {
     pub async fn expire_artifacts_beyond(&self, max_bytes: u64, promise: Duration) -> Result<u64> {
         let expired = sqlx::query!(
             "UPDATE runs SET artifact_expired_at = now()
-             FROM (SELECT job_id, benchmark_index, jobs.ended_at,
-                          sum(artifact_bytes) OVER (ORDER BY jobs.ended_at DESC NULLS FIRST, job_id, benchmark_index) AS up_to
-                   FROM runs JOIN jobs ON jobs.id = runs.job_id
-                   WHERE artifact_name IS NOT NULL AND artifact_expired_at IS NULL) held
+             FROM (SELECT job_id, benchmark_index, ended_at,
+                          sum(bytes) OVER (ORDER BY ended_at DESC NULLS FIRST, job_id, benchmark_index) AS up_to
+                   -- An archive that several jobs refer to is stored once, for the newest of them.
+                   FROM (SELECT job_id, benchmark_index, jobs.ended_at,
+                                CASE WHEN row_number() OVER (PARTITION BY artifact_path
+                                                             ORDER BY jobs.ended_at DESC NULLS FIRST, job_id) = 1
+                                     THEN artifact_bytes ELSE 0 END AS bytes
+                         FROM runs JOIN jobs ON jobs.id = runs.job_id
+                         WHERE artifact_name IS NOT NULL AND artifact_expired_at IS NULL) counted) held
              WHERE runs.job_id = held.job_id AND runs.benchmark_index = held.benchmark_index
                AND held.up_to > $1::bigint AND held.ended_at < now() - $2::interval",
             i64::try_from(max_bytes).unwrap_or(i64::MAX),
             interval(promise)
         );
         Ok(expired.execute(&self.pool).await?.rows_affected())
+    }
+
+    /// Lets go of the archives that have expired here and not for another job, which has them deleted in its time.
+    pub async fn release_shared_artifacts(&self) -> Result<u64> {
+        let released = sqlx::query!(
+            "UPDATE runs SET artifact_deleted_at = now()
+             WHERE artifact_expired_at IS NOT NULL AND artifact_deleted_at IS NULL
+               AND EXISTS (SELECT FROM runs other
+                           WHERE other.artifact_path = runs.artifact_path AND other.artifact_deleted_at IS NULL
+                             AND other.artifact_expired_at IS NULL)"
+        );
+        Ok(released.execute(&self.pool).await?.rows_affected())
     }
 
     /// Some archives that have expired and are still stored, in the order of their jobs and shapes, after the one that is given.
@@ -123,8 +140,7 @@ impl Queue {
         let paths = sqlx::query_scalar!(
             r#"SELECT object.path AS "path!" FROM unnest($1::uuid[], $2::text[]) AS object (job_id, path)
                JOIN jobs ON jobs.id = object.job_id AND jobs.ended_at IS NOT NULL
-               WHERE NOT EXISTS (SELECT FROM runs WHERE runs.job_id = object.job_id AND runs.artifact_path = object.path
-                                 AND runs.artifact_deleted_at IS NULL)"#,
+               WHERE NOT EXISTS (SELECT FROM runs WHERE runs.artifact_path = object.path AND runs.artifact_deleted_at IS NULL)"#,
             &jobs,
             &paths
         );

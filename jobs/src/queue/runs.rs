@@ -31,7 +31,7 @@ impl Queue {
         let mut tx = self.pool.begin().await?;
         lock_leased(&mut tx, run.job, run.token).await?;
         sqlx::query!(
-            "UPDATE runs SET state = 'running', attempt = $3, adoption = $4, started_at = now()
+            "UPDATE runs SET state = 'running', attempt = $3, adoption = $4, started_at = now(), setup = NULL, problem_version = NULL
              WHERE job_id = $1 AND benchmark_index = $2",
             run.job.0,
             run.benchmark_index.cast_signed(),

@@ -22,7 +22,9 @@ impl Queue {
                           SELECT count(*) FROM jobs ahead WHERE ahead.state = 'queued'
                           AND (ahead.priority > job.priority OR (ahead.priority = job.priority AND ahead.seq <= job.seq))
                       ) END AS queue_position,
-                      EXISTS (SELECT FROM queue_state WHERE paused_at IS NOT NULL) AS "is_queue_paused!"
+                      EXISTS (SELECT FROM queue_state WHERE paused_at IS NOT NULL) AS "is_queue_paused!", cancel_requested, cached_from, measured_at,
+                      coalesce((SELECT max(event.id) FROM job_events event
+                                WHERE event.job_id = job.id AND event.kind <> 'progress'), 0) AS "version!"
                FROM jobs job WHERE id = $1 AND ($2::bytea IS NULL OR owner = $2)"#,
             id.0,
             owner.as_ref().map(Owner::as_bytes),
@@ -48,6 +50,15 @@ impl Queue {
         )
         .fetch_all(&mut *tx)
         .await?;
+        let progress = sqlx::query_scalar!(
+            r#"SELECT data AS "data: Json<serde_json::Map<String, serde_json::Value>>" FROM job_events
+               WHERE job_id = $1 AND kind = 'progress' AND id > $2 ORDER BY id DESC LIMIT 1"#,
+            id.0,
+            // What was told of a shape that is over by now is no progress any more.
+            job.version,
+        );
+        let progress =
+            if job.state == State::Running.as_str() { progress.fetch_optional(&mut *tx).await? } else { None };
         tx.commit().await?;
         let mut runs = Vec::with_capacity(rows.len());
         for run in rows {
@@ -80,6 +91,10 @@ impl Queue {
             state: State::decode(job.state)?,
             queue_position: job.queue_position,
             is_queue_paused: job.is_queue_paused,
+            cancel_requested: job.cancel_requested,
+            is_cached: job.cached_from.is_some(),
+            measured_at: job.measured_at,
+            version: job.version,
             error: job.error,
             error_kind: job.error_kind,
             leaderboard: job.leaderboard,
@@ -90,6 +105,7 @@ impl Queue {
             started_at: job.started_at,
             ended_at: job.ended_at,
             runs,
+            progress: progress.map(|progress| progress.0),
             attempts,
         }))
     }

@@ -42,7 +42,7 @@ impl WorkerState {
 }
 
 /// Three heartbeats: a worker that is silent for longer is dead, or has no database.
-const ALIVE_SECS: f64 = 30.0;
+pub(super) const ALIVE_SECS: f64 = 30.0;
 
 /// How many workers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

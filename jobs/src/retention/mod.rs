@@ -53,6 +53,7 @@ async fn round(queue: &Queue, store: &ArtifactStore, config: &RetentionConfig) -
             + queue.expire_artifacts_beyond(config.artifacts_bytes, config.promise).await?,
         ..Pruned::default()
     };
+    queue.release_shared_artifacts().await?;
     // One that cannot be deleted holds up no other; its job stays known, and the next round tries again.
     let mut failed = None;
     let mut after = None;

@@ -84,7 +84,14 @@ async fn to_its_end(
     inherited: Option<Inherited>,
     leave: &Leave,
 ) {
-    let keeper = LeaseKeeper::start(worker.queue.clone(), claim.id, claim.token, worker.config.lease, claimed_at);
+    let keeper = LeaseKeeper::start(
+        worker.queue.clone(),
+        claim.id,
+        claim.token,
+        worker.config.lease,
+        claimed_at,
+        worker.cancels.watch(),
+    );
     let holder = claim.holder();
     tracing::info!(job = %claim.id, holder, shapes = claim.pending.len(), leaderboard = claim.leaderboard, "job taken");
 

@@ -48,7 +48,7 @@ impl ShapeRun<'_> {
     async fn captured(&self, adopted: Option<&Leftover>) -> Result<Option<Captured>> {
         let (request, output, ended) = match adopted {
             Some(container) => self.rejoin_capture(container).await?,
-            None => self.run_capture().await?,
+            None => Box::pin(self.run_capture()).await?,
         };
         if ended.how == How::Cancelled {
             return Ok(None);
@@ -109,7 +109,10 @@ impl ShapeRun<'_> {
         };
         let worker = self.worker;
         let left_behind = LeftBehind::Ask(&worker.queue);
-        let ended = turn::run(&worker.gpus, &worker.sandbox, left_behind, &spec, self.stop).await?;
+        let ended = tokio::select! {
+            ended = Box::pin(turn::run(&worker.gpus, &worker.sandbox, left_behind, &spec, self.stop)) => ended?,
+            never = self.follow(&output) => match never {},
+        };
         Ok((request, output, ended))
     }
 
@@ -123,7 +126,10 @@ impl ShapeRun<'_> {
         };
         let (worker, limit) = (self.worker, container_limit(&request));
         let id = &container.container_id;
-        let ended = turn::rejoin(&worker.gpus, &worker.sandbox, id, &output, limit, self.stop).await?;
+        let ended = tokio::select! {
+            ended = Box::pin(turn::rejoin(&worker.gpus, &worker.sandbox, id, &output, limit, self.stop)) => ended?,
+            never = self.follow(&output) => match never {},
+        };
         Ok((request, output, ended))
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -30,14 +31,21 @@ pub struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Keeps a lease that was granted at `claimed_at`.
+    /// Keeps a lease that was granted at `claimed_at`; renews it at once whenever `orders` says that there may be one to end it.
     #[must_use]
-    pub fn start(queue: Queue, job: JobId, token: Uuid, lease: Duration, claimed_at: Instant) -> Self {
+    pub fn start(
+        queue: Queue,
+        job: JobId,
+        token: Uuid,
+        lease: Duration,
+        claimed_at: Instant,
+        mut orders: watch::Receiver<u64>,
+    ) -> Self {
         let (cancelled, lost) = (CancellationToken::new(), CancellationToken::new());
         let task = tokio::spawn({
             let (cancelled, lost) = (cancelled.clone(), lost.clone());
             async move {
-                let ended_by = keep(&queue, job, token, lease, claimed_at).await;
+                let ended_by = keep(&queue, job, token, lease, claimed_at, &mut orders).await;
                 tracing::warn!(%job, reason = ?ended_by, "the attempt must end");
                 match ended_by {
                     Stop::CancelRequested => cancelled.cancel(),
@@ -79,11 +87,21 @@ impl Drop for LeaseKeeper {
 
 /// Renews every third of the lease; in an outage it tries on until the lease has run out by our own clock. That clock
 /// starts before each question, so we never believe in a lease longer than the database does.
-async fn keep(queue: &Queue, job: JobId, token: Uuid, lease: Duration, claimed_at: Instant) -> Stop {
+async fn keep(
+    queue: &Queue,
+    job: JobId,
+    token: Uuid,
+    lease: Duration,
+    claimed_at: Instant,
+    orders: &mut watch::Receiver<u64>,
+) -> Stop {
     let mut confirmed_at = claimed_at;
     let mut next = claimed_at + lease / 3;
     loop {
-        sleep_until(next).await;
+        tokio::select! {
+            () = sleep_until(next) => {}
+            Ok(()) = orders.changed() => {}
+        }
         let asked_at = Instant::now();
         match timeout_at(confirmed_at + lease, queue.renew(job, token, lease)).await {
             Ok(Ok(Renewal::Renewed)) => {

@@ -7,6 +7,7 @@
 mod adopt;
 mod attempt;
 mod bundle;
+mod cancels;
 mod capture;
 mod complaint;
 mod config;
@@ -18,8 +19,10 @@ mod judge;
 mod lease;
 mod orders;
 mod persist;
+mod progress;
 mod provenance;
 mod readiness;
+mod setup;
 mod shape;
 pub(crate) mod stage;
 mod sweep;
@@ -46,6 +49,7 @@ use crate::problems::Catalog;
 use crate::queue::{Queue, Reaped, WorkerState};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::{Error, Result, retention};
+use cancels::Cancels;
 use readiness::{Readiness, Refusal};
 
 /// Time between two heartbeats in the `workers` table.
@@ -84,6 +88,8 @@ pub struct Worker {
     seat: Arc<Semaphore>,
     /// The attempts in progress.
     attempts: TaskTracker,
+    /// Requests to end the job in progress.
+    cancels: Cancels,
     /// The job in progress.
     current: Mutex<Option<JobId>>,
     /// Since when the database has answered the reaper, and when it did so last.
@@ -118,6 +124,7 @@ impl Worker {
             leave,
             seat: Arc::new(Semaphore::new(1)),
             attempts: TaskTracker::new(),
+            cancels: Cancels::default(),
             current: Mutex::new(None),
             contact: Mutex::new(None),
         })
@@ -151,6 +158,10 @@ impl Worker {
                 let worker = Arc::clone(&worker);
                 move || sweep::sweep(worker.clone())
             })),
+            tokio::spawn(every(SWEEP, chores.clone(), {
+                let worker = Arc::clone(&worker);
+                move || setup::publish(worker.clone())
+            })),
             tokio::spawn(every(PRUNE, chores.clone(), {
                 let worker = Arc::clone(&worker);
                 move || worker.clone().prune()
@@ -169,10 +180,15 @@ impl Worker {
                 move || readiness::check(worker.clone())
             })),
         ];
+        let hearing = tokio::spawn({
+            let worker = Arc::clone(&worker);
+            async move { worker.cancels.hear(&worker.queue).await }
+        });
         wakeup::serve(Arc::clone(&worker)).await;
         worker.attempts.close();
         worker.attempts.wait().await;
         chores.cancel();
+        hearing.abort();
         for task in tasks {
             // A chore that panicked has said so in the log.
             let _ = task.await;

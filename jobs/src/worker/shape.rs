@@ -77,7 +77,11 @@ pub(super) async fn profile(
     };
     let lease = claim.lease_of(pending.benchmark_index);
     let folder = Arc::new(folder);
-    ShapeRun { worker, claim, lease, problem, shape: &pending.shape, catalog, origin, folder, stop }.run(capture).await
+    let run = ShapeRun { worker, claim, lease, problem, shape: &pending.shape, catalog, origin, folder, stop };
+    if capture.is_none() {
+        run.note_made_with().await;
+    }
+    Box::pin(run.run(capture)).await
 }
 
 impl ShapeRun<'_> {
@@ -100,6 +104,7 @@ impl ShapeRun<'_> {
             Ok(report) => report,
             Err(error) => return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error))),
         };
+        self.tell_phase("export").await;
         let Some(exported) = phase("export", self.export(&report)).await? else { return Ok(None) };
         let (exports, summary) = match exported {
             Ok(exported) => exported,
@@ -117,6 +122,7 @@ impl ShapeRun<'_> {
             return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error)));
         }
         let (launches, coverage) = seen(captured.outcome.as_ref());
+        self.tell_phase("store").await;
         let artifact = bundle::store(self, captured, &report, exports, &summary, complaint.as_ref()).await?;
         Ok(Some(RunEnd {
             state: State::Succeeded,

@@ -11,6 +11,7 @@ mod history;
 mod operating;
 mod queue;
 mod retention;
+mod reuse;
 mod sandbox;
 mod supply_chain;
 mod support;

@@ -285,6 +285,18 @@ impl Stack {
         }
     }
 
+    /// Cancels a job as its owner; the status of the answer.
+    pub async fn cancel(&self, job: &str) -> u16 {
+        let request = self.http.delete(self.url(&format!("/jobs/{job}"))).header("X-Popcorn-Cli-Id", CLI_ID);
+        request.send().await.unwrap().status().as_u16()
+    }
+
+    /// The events of a job, from its first to its last.
+    pub async fn events(&self, job: &str) -> String {
+        let request = self.http.get(self.url(&format!("/jobs/{job}/events"))).header("X-Popcorn-Cli-Id", CLI_ID);
+        request.timeout(PATIENCE).send().await.unwrap().text().await.unwrap()
+    }
+
     /// Polls until the job's body is as wanted.
     pub async fn until(&self, job: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;

@@ -7,6 +7,7 @@ mod durability;
 mod engine;
 mod faults;
 mod harness;
+mod own_jobs;
 mod secrets;
 mod telemetry;
 mod verdicts;

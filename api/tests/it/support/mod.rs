@@ -101,9 +101,14 @@ impl Service {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let router = app::router(Arc::clone(&app));
+        let waiting = Arc::clone(&app);
         let served = tokio::spawn(async move {
-            // The sender going away with the test is a stop as well.
-            serve::serve(listener, router, async { drop(stopped.await) }, &Limits::from(&config)).await;
+            let stop = async {
+                // The sender going away with the test is a stop as well.
+                drop(stopped.await);
+                waiting.changes.close();
+            };
+            serve::serve(listener, router, stop, &Limits::from(&config)).await;
         });
         let http = reqwest::Client::builder().timeout(Duration::from_mins(1)).build().unwrap();
         let database = database.to_owned();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use ncu_runner::protocol::Stuck;
+use ncu_runner::protocol::{Progress, Stuck};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::{Bench, STARTER};
@@ -23,6 +23,8 @@ fn a_good_submission_leaves_a_report_and_the_evaluators_log() {
         bench.out("popcorn.log"),
         "benchmark-count: 1\nbenchmark.0.spec: size: 1024; seed: 31232\ncheck: pass\n"
     );
+    let progress: Progress = serde_json::from_str(&bench.out("progress.json")).unwrap();
+    assert_eq!((progress.step.as_str(), progress.launches_at_most.is_some()), ("capture", true));
 }
 
 #[test]
