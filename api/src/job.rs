@@ -10,6 +10,7 @@ use jobs::capture::options::RequestOptions;
 use jobs::problems::Shape;
 use jobs::queue::{self, AttemptView, JobView, KernelTime, Overview, RunView};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -82,6 +83,8 @@ struct Run {
     launches: Vec<Launches>,
     /// The part of the time that the captured kernels hold, from 0 to 1.
     coverage: Option<f64>,
+    /// What the report says, in short.
+    summary: Option<Value>,
     started_at: Option<String>,
     ended_at: Option<String>,
     /// Since when its archive is not handed out any more.
@@ -167,6 +170,7 @@ impl From<&RunView> for Run {
             clock_control: run.clock_control.clone(),
             launches: run.launches.iter().cloned().map(Launches::from).collect(),
             coverage: run.coverage,
+            summary: run.summary.clone(),
             started_at: run.started_at.map(timestamp),
             ended_at: run.ended_at.map(timestamp),
             artifact_expired_at: run.artifact.as_ref().and_then(|artifact| artifact.expired_at).map(timestamp),

@@ -18,6 +18,7 @@ pub mod kernelbot;
 pub mod known;
 pub mod places;
 pub mod profile;
+pub mod report;
 pub mod retry;
 pub mod serve;
 pub mod stall;

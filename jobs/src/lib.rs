@@ -8,12 +8,14 @@ pub mod artifacts;
 pub mod capture;
 pub mod collect;
 pub mod config;
+pub mod digest;
 pub mod doctor;
 pub mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod gpu;
 pub mod ids;
+pub mod page;
 pub mod problems;
 pub mod queue;
 pub mod report;

@@ -16,6 +16,7 @@ mod quotas;
 mod raw;
 mod readme;
 mod refusals;
+mod reports;
 mod secrets;
 mod stack;
 mod submissions;

@@ -105,17 +105,22 @@ async fn reads(service: &Service) {
         }
     };
     both(service, "/health", "", 200).await;
-    for path in [&job, &artifact] {
+    let (report, compare) = (format!("{job}/report"), format!("{job}/compare/{id}"));
+    for path in [&job, &artifact, &report, &compare] {
         both(service, path, "good-alice", 200).await;
         both(service, path, "good-bob", 404).await;
         both(service, path, "", 401).await;
     }
     sqlx::query("UPDATE runs SET artifact_expired_at = now()").execute(&service.pool).await.unwrap();
     both(service, &artifact, "good-alice", 410).await;
+    sqlx::query("DELETE FROM digests").execute(&service.pool).await.unwrap();
+    both(service, &compare, "good-alice", 409).await;
     let wire = Wire::to("127.0.0.1:1".to_owned()).await;
     let nowhere = format!("postgres://nobody@{}/nothing", wire.address);
     let settings = [("NCU_SERVICE_DATABASE_URL", nowhere.as_str()), ("NCU_SERVICE_DATABASE_PATIENCE_SECS", "1")];
     let away = Service::start_with(&settings).await;
     both(&away, &job, "good-alice", 503).await;
-    both(&away, &artifact, "good-alice", 503).await;
+    for path in [&artifact, &report, &compare] {
+        both(&away, path, "good-alice", 503).await;
+    }
 }

@@ -10,6 +10,7 @@ mod bundle;
 mod capture;
 mod complaint;
 mod config;
+mod digest;
 mod export;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;

@@ -99,8 +99,8 @@ impl ShapeRun<'_> {
             Err(error) => return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error))),
         };
         let Some(exported) = phase("export", self.export(&report)).await? else { return Ok(None) };
-        let (exports, summary) = match exported {
-            Ok(exported) => exported,
+        let exports = match exported {
+            Ok(exports) => exports,
             Err(why) => {
                 let sentence = format!("The profiler's report could not be exported: {why}.");
                 return Ok(Some(self.without_profile(
@@ -111,11 +111,13 @@ impl ShapeRun<'_> {
                 )));
             }
         };
-        if let Some(error) = lacks_counters(&summary) {
+        if let Some(error) = lacks_counters(&exports.summary) {
             return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error)));
         }
         let (launches, coverage) = seen(captured.outcome.as_ref());
-        let artifact = bundle::store(self, captured, &report, exports, &summary, complaint.as_ref()).await?;
+        let gpus = self.worker.gpus.identities().await;
+        let (exports, digest) = self.digest(&captured, exports, &gpus).await?;
+        let artifact = bundle::store(self, captured, &report, exports, &digest, &gpus, complaint.as_ref()).await?;
         Ok(Some(RunEnd {
             state: State::Succeeded,
             exit_code: Some(exit_code),
@@ -125,6 +127,7 @@ impl ShapeRun<'_> {
             clock_control: Some(self.origin.clock_control),
             launches,
             coverage,
+            digest: Some(Box::new(digest)),
             artifact: Some(artifact),
         }))
     }
@@ -145,6 +148,7 @@ impl ShapeRun<'_> {
             clock_control: None,
             launches: Vec::new(),
             coverage: None,
+            digest: None,
             artifact: None,
         }
     }

@@ -107,7 +107,10 @@ impl Bench {
                 .map(str::to_owned)
                 .into();
         let csv = [text.as_slice(), &["--csv".to_owned()]].concat();
-        self.write_request(&Request::Export(ExportRequest { text, csv, landlock: true, timeout_secs: 30, max_bytes }));
+        let mut raw = csv.clone();
+        raw[4] = "raw".to_owned();
+        let request = ExportRequest { text, csv, raw, landlock: true, timeout_secs: 30, max_bytes };
+        self.write_request(&Request::Export(request));
         self.finish(&mut self.command(&[]))
     }
 
