@@ -54,11 +54,8 @@ async fn reported(service: &Service, cli_id: &str, change: impl Fn(&mut Digest))
 }
 
 fn html(answer: &Answer) -> String {
-    assert_eq!(
-        (answer.status.as_u16(), &answer.headers["content-type"]),
-        (200, &"text/html; charset=utf-8"),
-        "{answer:?}"
-    );
+    assert_eq!(answer.status.as_u16(), 200, "{answer:?}");
+    assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
     let policy = answer.headers["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("script"), "{policy}");
     String::from_utf8(answer.bytes.clone()).unwrap()

@@ -117,7 +117,7 @@ pub fn roofline(roofline: &Roofline) -> Markup {
                 title { (label) }
             }
             text x=((left + right) / 2.0) y="280" text-anchor="middle" { "operations for each byte of memory traffic" }
-            text x="4" y="10" { "flop/s" }
+            text x=(left + 4.0) y="11" { "flop/s" }
         }
     }
 }

@@ -46,7 +46,7 @@ pub fn report(digests: &[Digest]) -> String {
 
 fn shape(at: usize, digest: &Digest) -> Markup {
     let (colours, from) = (colours(digest), &digest.provenance);
-    let mut kernels = digest.by_weight();
+    let kernels = digest.by_weight();
     let in_full = kernels.len().min(MAX_KERNELS);
     let colour_of = |kernel: &Kernel| {
         let place = digest.kernels.iter().position(|other| other.id == kernel.id);
@@ -68,7 +68,7 @@ fn shape(at: usize, digest: &Digest) -> Markup {
                 table {
                     thead { tr {
                         th scope="col" { "Kernel" } th scope="col" { "Launch" } th.number scope="col" { "Time" }
-                        th.number scope="col" { "Share of the time" } th.number scope="col" { "Compute" } th.number scope="col" { "Memory" }
+                        th.number scope="col" { "Share" } th.number scope="col" { "Compute" } th.number scope="col" { "Memory" }
                         th.number scope="col" { "Occupancy" } th scope="col" { "Bound by" } th scope="col" { "Best finding" }
                     } }
                     tbody { @for (rank, kernel) in kernels.iter().enumerate() {
@@ -77,7 +77,7 @@ fn shape(at: usize, digest: &Digest) -> Markup {
                 }
             }
             @if digest.kernels_left_out > 0 { p.faint { (digest.kernels_left_out) " more launches are only in ncu-details.csv." } }
-            @for (rank, kernel) in kernels.drain(..in_full).enumerate() {
+            @for (rank, kernel) in kernels.iter().take(in_full).enumerate() {
                 details.kernel id=(anchor(at, kernel)) open[rank == 0] {
                     summary { (kernel.short_name) " " span.verdict { (kernel.verdict.bound.label()) } }
                     p { (kernel.verdict.why) "." }
@@ -99,17 +99,17 @@ fn row(shape: usize, kernel: &Kernel, colour: usize, has_details: bool) -> Marku
     let best = kernel.findings.first().filter(|finding| finding.kind == FindingKind::Opt);
     html! {
         tr {
-            td.name {
+            td.swatched {
                 (swatch(colour))
                 @if has_details { a href=(format!("#{}", anchor(shape, kernel))) { (kernel.short_name) } } @else { (kernel.short_name) }
             }
-            td { (three(kernel.launch.grid)) " × " (three(kernel.launch.block)) }
+            td.whole { (three(kernel.launch.grid)) br; "× " (three(kernel.launch.block)) }
             td.number { (or_none(kernel.duration_ns, time)) }
             td.number { (or_none(kernel.overview.map(|overview| overview.share * 100.0), percent)) }
             td.number { (or_none(kernel.throughput.compute_percent, percent)) }
             td.number { (or_none(kernel.throughput.memory_percent, percent)) }
             td.number { (or_none(kernel.occupancy.achieved_percent, percent)) }
-            td { (kernel.verdict.bound.label()) }
+            td.whole { (kernel.verdict.bound.label()) }
             td { @if let Some(best) = best { (best.rule) @if let Some(speedup) = best.speedup_percent { ", " (percent(speedup)) } } }
         }
     }
