@@ -6,6 +6,21 @@ use super::page;
 use crate::digest::compare::{Change, Comparison, KernelChange, ShapeChange, Trend};
 use crate::digest::format::{bytes, figures, percent, time};
 
+/// What a page calls each value, in the order in which it shows them; those that did not change it leaves out, but for the first.
+const VALUES: [(&str, &str); 11] = [
+    ("duration_ns", "Time"),
+    ("compute_percent", "Compute throughput"),
+    ("memory_percent", "Memory throughput"),
+    ("dram_percent", "DRAM throughput"),
+    ("dram_bytes", "DRAM traffic"),
+    ("l1_hit_percent", "L1 hits"),
+    ("l2_hit_percent", "L2 hits"),
+    ("achieved_percent", "Achieved occupancy"),
+    ("cycles_per_instruction", "Cycles for each instruction of a warp"),
+    ("tensor_pipe_percent", "Tensor pipe"),
+    ("registers_per_thread", "Registers of a thread"),
+];
+
 /// The page of a comparison.
 #[must_use]
 pub fn comparison(found: &Comparison) -> String {
@@ -21,8 +36,8 @@ pub fn comparison(found: &Comparison) -> String {
                 }
             }
             p.faint {
-                "Times are the profiler's. A change of less than " (percent(found.noise_percent)) " counts as none. Launches are matched by \
-                 name, and those of one name by their order."
+                "Times are the profiler's. A change of less than " (percent(found.noise_percent)) " counts as none, and values without one are \
+                 left out, but for the time. Launches are matched by name, and those of one name by their order."
             }
         }
         main {
@@ -61,15 +76,17 @@ fn shape(change: &ShapeChange) -> Markup {
 
 fn rows(kernel: &KernelChange) -> Markup {
     let [before, after] = kernel.bounds.map(crate::digest::Bound::label);
+    let shown = VALUES.iter().filter_map(|&(name, label)| Some((name, label, kernel.changes.get(name)?)));
+    let shown = shown.enumerate().filter(|(at, (.., change))| *at == 0 || change.trend != Trend::Same);
     html! {
         tbody {
-            @for (at, (name, change)) in kernel.changes.iter().enumerate() {
+            @for (row, (_, (name, label, change))) in shown.enumerate() {
                 tr {
                     td.name {
-                        @if at == 0 { (kernel.name) @if kernel.other_launch_size { " (another launch size)" } }
+                        @if row == 0 { (kernel.name) @if kernel.other_launch_size { " (another launch size)" } }
                     }
-                    td { @if at == 0 { @if before == after { (before) } @else { (before) " → " (after) } } }
-                    td { (name.replace('_', " ")) }
+                    td { @if row == 0 { @if before == after { (before) } @else { (before) " → " (after) } } }
+                    td { (label) }
                     td.number { (value(name, change.first)) }
                     td.number { (value(name, change.second)) }
                     td.number { (trend(change)) }

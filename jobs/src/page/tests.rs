@@ -99,26 +99,3 @@ fn a_comparison_shows_what_got_better_and_what_got_worse() {
     assert!(page.contains("<span class=\"worse\">+100 % worse</span>"), "{page}");
     assert!(page.contains("launch bound → memory bound"), "{page}");
 }
-
-#[test]
-fn zz_dump() {
-    let raw = r#""ID","sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active","smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio","smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio","smsp__average_warp_latency_per_inst_issued.ratio","dram__bytes_read.sum","dram__bytes_write.sum","dram__bytes.sum.per_second","dram__bytes.sum.peak_sustained","dram__cycles_elapsed.avg.per_second","sm__cycles_elapsed.avg.per_second","smsp__cycles_elapsed.avg.per_second","sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained","smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed","smsp__sass_thread_inst_executed_op_fmul_pred_on.sum.per_cycle_elapsed","smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed"
-"","%","inst","inst","cycle","byte","byte","byte/s","byte/cycle","hz","hz","hz","inst/cycle","inst/cycle","inst/cycle","inst/cycle"
-"3","0","4.2","2.1","9.37","80,000","25,000","288,000,000","1536","3200000000","1500000000","1500000000","16896","3.1","5","20"
-"#;
-    let launches = r#""Kernel Name","Grid Size","Block Size","Launches","Total Duration (ns)","Share of Duration"
-"geqr2_batch_kernel_shmem","(3, 1, 1)","(32, 8, 1)",1,180000,0.989000
-"#;
-    let mut pages = Pages::read(CSV.as_bytes()).unwrap();
-    pages.read_raw(raw.as_bytes()).unwrap();
-    let one = Digest::new(pages, &Overview::read(launches.as_bytes()), 4, false, provenance());
-    let mut two = digest(CSV);
-    two.provenance.benchmark_index = 1;
-    two.kernels[3].duration_ns = Some(182_240.0);
-    std::fs::create_dir_all("/tmp/wt/pages").unwrap();
-    std::fs::write("/tmp/wt/pages/digest.md", crate::digest::markdown(&one)).unwrap();
-    std::fs::write("/tmp/wt/pages/report.html", report(&[one.clone(), two.clone()])).unwrap();
-    std::fs::write("/tmp/wt/pages/one.html", report(std::slice::from_ref(&one))).unwrap();
-    two.provenance.benchmark_index = 0;
-    std::fs::write("/tmp/wt/pages/compare.html", comparison(&Comparison::new(&[one], &[two]).unwrap())).unwrap();
-}
