@@ -69,9 +69,9 @@ fn accepts_pages(headers: &HeaderMap) -> bool {
 }
 
 /// A page, made where it keeps nobody else waiting: a large one takes milliseconds.
-async fn rendered(make: impl FnOnce() -> String + Send + 'static) -> Result<Response, ApiError> {
-    let made = tokio::task::spawn_blocking(make).await;
-    let page = made.map_err(|panic| ApiError::Internal(format!("rendering a page: {panic}")))?;
+async fn rendered(render: impl FnOnce() -> String + Send + 'static) -> Result<Response, ApiError> {
+    let rendered = tokio::task::spawn_blocking(render).await;
+    let page = rendered.map_err(|panic| ApiError::Internal(format!("rendering a page: {panic}")))?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::CONTENT_SECURITY_POLICY)),

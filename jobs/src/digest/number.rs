@@ -1,5 +1,7 @@
 //! The numbers of an export, in one unit a kind: nanoseconds, bytes, bytes a second, hertz, percent.
 
+use std::fmt::Write as _;
+
 /// Longest text that is read as a number, in bytes: `ncu` prints some twenty.
 const MAX_BYTES: usize = 64;
 
@@ -72,7 +74,7 @@ fn scaled(text: &str, exponent: i32) -> Option<f64> {
     let mut digits: String = text.trim().chars().filter(|&c| c != ',').collect();
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+'));
     let factor = if is_plain && exponent != 0 {
-        digits.push_str(&format!("e{exponent}"));
+        let _ = write!(digits, "e{exponent}");
         1.0
     } else {
         10_f64.powi(exponent)

@@ -116,7 +116,7 @@ pub fn roofline(roofline: &Roofline) -> Markup {
             circle.point cx=(format!("{:.1}", x(intensity))) cy=(format!("{:.1}", y(work))) r="5" {
                 title { (label) }
             }
-            text x=((left + right) / 2.0) y="280" text-anchor="middle" { "operations for each byte of memory traffic" }
+            text x=(f64::midpoint(left, right)) y="280" text-anchor="middle" { "operations for each byte of memory traffic" }
             text x=(left + 4.0) y="11" { "flop/s" }
         }
     }
