@@ -75,7 +75,6 @@ async fn rendered(render: impl FnOnce() -> String + Send + 'static) -> Result<Re
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::CONTENT_SECURITY_POLICY)),
-        (header::VARY, HeaderValue::from_static("Accept")),
     ];
     Ok((headers, page).into_response())
 }

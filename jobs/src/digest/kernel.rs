@@ -281,9 +281,9 @@ fn stalls(raw: &RawLaunch, cycles_per_instruction: Option<f64>) -> Option<Vec<St
 /// as a whole more than one of its parts.
 fn tensor_pipe(raw: &RawLaunch) -> Option<(f64, String)> {
     let rank = |name: &str| match name {
-        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active" => Some(2),
-        name if name.contains("_cycles_active.") => Some(1),
-        _ => Some(0),
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active" => 2,
+        name if name.contains("_cycles_active.") => 1,
+        _ => 0,
     };
     let pipes = raw.iter().filter(|(name, quantity)| {
         name.contains(raw::TENSOR.0) && name.ends_with(raw::TENSOR.1) && quantity.kind == Kind::Percent
