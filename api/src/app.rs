@@ -25,7 +25,7 @@ use crate::forecasts::Forecasts;
 use crate::kernelbot::{KernelBot, Lifetimes};
 use crate::known::LastKnown;
 use crate::places::Places;
-use crate::{artifact, cancel, drain, events, health, job, list, observe, openapi, profile, upload};
+use crate::{artifact, cancel, drain, events, health, job, list, observe, openapi, profile, report, upload};
 
 /// Submissions that are queued at a time; a pool of the database has at least five connections.
 const MAX_QUEUEING: usize = 2;
@@ -139,7 +139,7 @@ impl App {
 }
 
 /// Every path with what answers there. What it says to the outside is `docs/openapi.yaml`.
-pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 8] {
+pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 10] {
     [
         ("/health", get(health::show)),
         ("/openapi.yaml", get(openapi::show)),
@@ -150,6 +150,8 @@ pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 8] {
         ("/jobs/{id}/artifacts/{name}", get(artifact::download)),
         // A file's name has slashes, encoded or not.
         ("/jobs/{id}/artifacts/{name}/{*entry}", get(artifact::entry)),
+        ("/jobs/{id}/compare/{other}", get(report::compare)),
+        ("/jobs/{id}/report", get(report::show)),
     ]
 }
 
@@ -166,9 +168,12 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn(drain::before_refusing))
         .layer(middleware::from_fn(observe::measured))
         .layer(CatchPanicLayer::custom(after_panic))
-        // For browsers: nothing here is a page, whatever a submission has written into an answer.
+        // For browsers: what is no page of ours is none, whatever a submission has written into an answer.
         .layer(always(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .layer(always(header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'; sandbox"))
+        .layer(SetResponseHeaderLayer::if_not_present(
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox"),
+        ))
         .layer(always(header::REFERRER_POLICY, "no-referrer"))
         .layer(always(header::CACHE_CONTROL, "no-store"))
         // Faults are logged where they become a response, so the layer itself reports none.

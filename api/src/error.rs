@@ -61,6 +61,9 @@ pub enum ApiError {
     /// The archive was there, and its time is over.
     #[error("This profile has expired and was removed: submit again for a new one.")]
     ArtifactExpired,
+    /// Two jobs whose numbers do not compare.
+    #[error("{0}")]
+    NotComparable(String),
     /// No such path.
     #[error("There is nothing at this path: the service has /health, /profile and /jobs.")]
     NoSuchPath,
@@ -231,7 +234,7 @@ impl ApiError {
                 StatusCode::UNAUTHORIZED
             }
             Self::FromAWebPage => StatusCode::FORBIDDEN,
-            Self::OrderRefused(_) | Self::JobHasEnded { .. } => StatusCode::CONFLICT,
+            Self::OrderRefused(_) | Self::NotComparable(_) | Self::JobHasEnded { .. } => StatusCode::CONFLICT,
             Self::NoSuchRange { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::NoSuchJob
             | Self::NoSuchArtifact

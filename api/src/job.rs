@@ -14,14 +14,15 @@ use jobs::ids::JobId;
 use jobs::problems::Shape;
 use jobs::queue::{self, AttemptView, ErrorKind, JobView, KernelTime, Overview, RunView};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::app::{App};
-use crate::observe::Waited;
+use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::forecasts::Times;
 use crate::known::Seen;
+use crate::observe::Waited;
 
 /// Longest wait for a change; more is taken for this much.
 const MAX_WAIT: Duration = Duration::from_mins(1);
@@ -164,6 +165,8 @@ struct Run {
     launches: Vec<Launches>,
     /// The part of the time that the captured kernels hold, from 0 to 1.
     coverage: Option<f64>,
+    /// What the report says, in short.
+    summary: Option<Value>,
     started_at: Option<String>,
     ended_at: Option<String>,
     /// Since when its archive is not handed out any more.
@@ -264,6 +267,7 @@ impl From<&RunView> for Run {
             clock_control: run.clock_control.clone(),
             launches: run.launches.iter().cloned().map(Launches::from).collect(),
             coverage: run.coverage,
+            summary: run.summary.clone(),
             started_at: run.started_at.map(timestamp),
             ended_at: run.ended_at.map(timestamp),
             artifact_expired_at: run.artifact.as_ref().and_then(|artifact| artifact.expired_at).map(timestamp),

@@ -26,6 +26,7 @@ pub mod observe;
 pub mod openapi;
 pub mod places;
 pub mod profile;
+pub mod report;
 pub mod retry;
 pub mod serve;
 pub mod stall;

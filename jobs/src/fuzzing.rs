@@ -9,6 +9,7 @@
 
 use crate::problems::Shape;
 
+pub use crate::digest::fuzzing::digest;
 pub use crate::problems::fuzzing::problem;
 pub use crate::worker::fuzzing::outcome;
 
@@ -35,6 +36,12 @@ pub fn names(input: &[u8]) {
     }
 }
 
+/// Text of which every character shows as itself.
+pub(crate) fn is_safe_text(text: &str) {
+    let hidden = text.chars().find(|&c| !crate::text::is_shown(c));
+    assert!(hidden.is_none(), "{hidden:?}");
+}
+
 /// A file name that every file system takes as it is.
 pub(crate) fn is_portable(name: &str) {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -54,6 +61,11 @@ mod tests {
     #[test]
     fn no_export_of_a_report_upsets_its_reader() {
         replay("report", report);
+    }
+
+    #[test]
+    fn no_export_upsets_the_digest() {
+        replay("digest", digest);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
+use crate::digest::number::{Kind, Quantity, quantity};
+
 /// The section whose metrics are all measured. Others also hold facts of the launch or the device, which are there
 /// however blind the profiler was.
 const COUNTER_SECTION: &[u8] = b"GPU Speed Of Light Throughput";
@@ -76,35 +78,19 @@ pub fn summarise(export: impl Read) -> Result<ReportSummary, ReportError> {
         if row.get(section) != Some(COUNTER_SECTION) {
             continue;
         }
-        let Some(number) = row.get(value).and_then(finite) else { continue };
+        let cell = |at| row.get(at).and_then(|cell| std::str::from_utf8(cell).ok());
+        let Some(number) = cell(value).and_then(|value| quantity(value, cell(unit).unwrap_or_default())) else {
+            continue;
+        };
         measured.insert(launch);
         let clock = CLOCKS.iter().position(|&name| row.get(metric) == Some(name));
-        if let (Some(clock), Some(mhz)) = (clock, row.get(unit).and_then(|unit| in_mhz(number, unit))) {
-            clocks[clock] = Some(ClockRange::with(clocks[clock], mhz));
+        if let (Some(clock), Quantity { value: hertz, kind: Kind::Frequency }) = (clock, number) {
+            clocks[clock] = Some(ClockRange::with(clocks[clock], hertz / 1e6));
         }
     }
     let count = |set: BTreeSet<u32>| u32::try_from(set.len()).unwrap_or(u32::MAX);
     let [sm_clock, memory_clock] = clocks;
     Ok(ReportSummary { launches: count(launches), measured_launches: count(measured), sm_clock, memory_clock })
-}
-
-/// A metric's value where it is a finite number. `ncu` groups digits with commas and writes `n/a` or `nan` where it has none.
-fn finite(text: &[u8]) -> Option<f64> {
-    let digits: String = text.iter().filter(|&&byte| byte != b',').map(|&byte| char::from(byte)).collect();
-    digits.trim().parse().ok().filter(|number: &f64| number.is_finite())
-}
-
-/// `ncu` scales a frequency to its size: 1.50 `Ghz`, 345 `Mhz`.
-fn in_mhz(number: f64, unit: &[u8]) -> Option<f64> {
-    let scale = match unit {
-        b"Ghz" => 1e3,
-        b"Mhz" => 1.0,
-        b"Khz" => 1e-3,
-        b"hz" => 1e-6,
-        _ => return None,
-    };
-    // To the hertz: a product of decimal fractions has a tail of digits that nobody measured. A forged one can leave the numbers.
-    Some((number * scale * 1e6).round() / 1e6).filter(|mhz| mhz.is_finite())
 }
 
 #[cfg(test)]

@@ -18,6 +18,10 @@ def for_ever(act):
 NAMES = (
     "ncu-details.txt",
     "ncu-details.csv",
+    "ncu-raw.csv",
+    "digest.json",
+    "digest.md",
+    "report.html",
     "stdout.txt",
     "stderr.txt",
     "popcorn.log",

@@ -55,7 +55,7 @@ async fn a_queued_job_has_every_field_that_tools_parse() {
         "runs": [{
             "benchmark_index": 1, "benchmark": shape, "status": "queued", "exit_code": null, "error": null,
             "artifact_name": null, "error_kind": null, "output_tail": null, "simulated": false, "clock_control": null,
-            "launches": [], "coverage": null, "started_at": null, "ended_at": null, "artifact_expired_at": null,
+            "launches": [], "coverage": null, "summary": null, "started_at": null, "ended_at": null, "artifact_expired_at": null,
         }],
         "artifacts": [],
         "error_kind": null,
@@ -106,6 +106,7 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
                 vec![KernelTime { kernel: "geqr2(float*)".to_owned(), count: 3, total_ns: 900, share: 0.9 }]
             },
             coverage: (!failed).then_some(0.9),
+            digest: None,
             artifact: (!failed).then(|| (shape.artifact_name(*index), stored)),
         };
         service.queue.finish_run(run, &end).await.unwrap();
@@ -137,7 +138,7 @@ async fn a_job_of_which_one_shape_failed_names_the_shape_and_offers_the_others_z
         json!({
             "benchmark_index": 2, "benchmark": {"n": 512, "batch": 640, "cond": 2}, "status": "failed", "exit_code": 1,
             "error": "It does not compile.", "artifact_name": null, "error_kind": "submission",
-            "output_tail": "one line\nanother", "simulated": true, "clock_control": null, "launches": [], "coverage": null,
+            "output_tail": "one line\nanother", "simulated": true, "clock_control": null, "launches": [], "coverage": null, "summary": null,
             "started_at": "a time", "ended_at": "a time", "artifact_expired_at": null,
         })
     );

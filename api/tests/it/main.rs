@@ -18,6 +18,7 @@ mod process;
 mod quotas;
 mod raw;
 mod refusals;
+mod reports;
 mod reuse;
 mod secrets;
 mod stack;

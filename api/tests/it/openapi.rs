@@ -129,7 +129,8 @@ async fn reads(service: &Service) {
     let (entry, events) = (format!("{artifact}/deep/a.bin"), format!("{job}/events"));
     both(service, "/health", "", 200).await;
     both(service, "/openapi.yaml", "", 200).await;
-    for path in [&job, &events, &artifact, &entry] {
+    let (report, compare) = (format!("{job}/report"), format!("{job}/compare/{id}"));
+    for path in [&job, &events, &artifact, &entry, &report, &compare] {
         both(service, path, "good-alice", 200).await;
         both(service, path, "good-bob", 404).await;
         both(service, path, "", 401).await;
@@ -160,11 +161,13 @@ async fn reads(service: &Service) {
     let waiting = format!("/jobs/{}/events", crowded.accepted("good-alice").await);
     let _held = crowded.request(Method::GET, &waiting, Some("good-alice")).send().await.unwrap();
     both(&crowded, &waiting, "good-alice", 429).await;
+    sqlx::query("DELETE FROM digests").execute(&service.pool).await.unwrap();
+    both(service, &compare, "good-alice", 409).await;
     let wire = Wire::to("127.0.0.1:1".to_owned()).await;
     let nowhere = format!("postgres://nobody@{}/nothing", wire.address);
     let settings = [("NCU_SERVICE_DATABASE_URL", nowhere.as_str()), ("NCU_SERVICE_DATABASE_PATIENCE_SECS", "1")];
     let away = Service::start_with(&settings).await;
-    for path in ["/jobs", &job, &events, &artifact, &entry] {
+    for path in ["/jobs", &job, &events, &artifact, &entry, &report, &compare] {
         both(&away, path, "good-alice", 503).await;
     }
     assert_eq!(send(away.request(Method::DELETE, &job, Some("good-alice"))).await.status, 503);

@@ -37,6 +37,7 @@ async fn fail_shape(service: &Service, claim: &Claim, index: u32) {
         clock_control: None,
         launches: Vec::new(),
         coverage: None,
+        digest: None,
         artifact: None,
     };
     service.queue.finish_run(run, &end).await.unwrap();

@@ -1,4 +1,4 @@
-//! Turns a report into text and CSV. The report is hostile input to `ncu`, hence the container around it.
+//! Turns a report into text and tables. The report is hostile input to `ncu`, hence the container around it.
 
 use std::time::Duration;
 
@@ -12,18 +12,21 @@ use crate::step::{self, Sinks, Spec};
 use crate::streams::{CappedStream, ExportFile};
 use crate::trouble::{Result, Trouble};
 
-/// Kept of what both exports write to standard error.
+/// Kept of what the exports write to standard error.
 const MAX_STDERR_BYTES: u64 = 64 * 1024;
 
-/// Runs both exports; the second also when the first fails, so that the outcome tells of both.
+/// Runs the exports; each also when one before it fails, so that the outcome tells of all.
 pub fn run(request: &ExportRequest, layout: &Layout, outcome: &mut Outcome) -> Result<()> {
     let environment = Environment::new(layout)?;
     let ncu = request.text.first().ok_or_else(|| Trouble::new("the request names no ncu"))?;
     outcome.ncu_version = probe::ncu_version(ncu, layout, &environment)?;
 
     let mut stderr = CappedStream::new(MAX_STDERR_BYTES);
-    let exports =
-        [("text", &request.text, protocol::DETAILS_TEXT_FILE), ("csv", &request.csv, protocol::DETAILS_CSV_FILE)];
+    let exports = [
+        ("text", &request.text, protocol::DETAILS_TEXT_FILE),
+        ("csv", &request.csv, protocol::DETAILS_CSV_FILE),
+        (protocol::RAW_STEP, &request.raw, protocol::RAW_CSV_FILE),
+    ];
     for (name, argv, file_name) in exports {
         let path = layout.out.join(file_name);
         let mut export = ExportFile::new(files::create_new(&path)?, request.max_bytes);

@@ -40,6 +40,10 @@ pub const PROGRESS_FILE: &str = "progress.json";
 pub const DETAILS_TEXT_FILE: &str = "ncu-details.txt";
 /// The CSV export, relative to [`OUT_DIR`] of the export container.
 pub const DETAILS_CSV_FILE: &str = "ncu-details.csv";
+/// The CSV export of every metric, relative to [`OUT_DIR`] of the export container.
+pub const RAW_CSV_FILE: &str = "ncu-raw.csv";
+/// Name of the step that makes [`RAW_CSV_FILE`].
+pub const RAW_STEP: &str = "raw";
 /// Where the evaluator's folder is assembled: on the container's tmpfs.
 pub const WORK_DIR: &str = "/tmp/work";
 
@@ -59,7 +63,7 @@ pub const GRACE_SECS: u64 = 2 * (PROBE_SECS + KILL_SECS) + 2 * KILL_SECS + 20;
 pub enum Request {
     /// Profile one shape.
     Capture(CaptureRequest),
-    /// Turn a report into text and CSV; needs no GPU.
+    /// Turn a report into text and tables; needs no GPU.
     Export(ExportRequest),
 }
 
@@ -142,7 +146,7 @@ pub struct TaskFile {
     pub source: Option<String>,
 }
 
-/// Make both exports of `/report/profile.ncu-rep`.
+/// Make the exports of `/report/profile.ncu-rep`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportRequest {
@@ -150,6 +154,8 @@ pub struct ExportRequest {
     pub text: Vec<String>,
     /// `ncu` with the options that print the report as CSV.
     pub csv: Vec<String>,
+    /// `ncu` with the options that print every metric as CSV.
+    pub raw: Vec<String>,
     /// Whether to restrict the file system and TCP with Landlock.
     pub landlock: bool,
     /// Limit of each export, in seconds.
@@ -286,7 +292,7 @@ pub enum LandlockState {
 /// One program that the runner ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// `overview`, `capture`, `text` or `csv`.
+    /// `overview`, `capture`, `text`, `csv` or `raw`.
     pub name: String,
     /// The command line.
     pub argv: Vec<String>,

@@ -91,17 +91,33 @@ impl CaptureCommand {
     }
 }
 
-/// The two exports of a report: text, then CSV.
-#[must_use]
-pub fn export_argv(ncu: &str) -> (Vec<String>, Vec<String>) {
-    let import = format!("{}/profile.ncu-rep", protocol::REPORT_DIR);
-    let text: Vec<String> =
-        [ncu, "--config-file", "off", "--rename-kernels", "off", "--import", &import, "--page", "details"]
-            .map(str::to_owned)
-            .into();
-    let mut csv = text.clone();
-    csv.push("--csv".to_owned());
-    (text, csv)
+/// The command lines of a report's exports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportCommands {
+    /// The details page as text.
+    pub text: Vec<String>,
+    /// The details page as CSV.
+    pub csv: Vec<String>,
+    /// The raw page as CSV: every metric, of which the details page shows some.
+    pub raw: Vec<String>,
+}
+
+impl ExportCommands {
+    /// The exports by this `ncu`.
+    #[must_use]
+    pub fn new(ncu: &str) -> Self {
+        let import = format!("{}/profile.ncu-rep", protocol::REPORT_DIR);
+        let page = |page: &[&str]| {
+            let head = [ncu, "--config-file", "off", "--rename-kernels", "off", "--import", &import, "--page"];
+            head.iter().chain(page).map(|&word| word.to_owned()).collect()
+        };
+        Self {
+            text: page(&["details"]),
+            csv: page(&["details", "--csv"]),
+            // One unit a column: the rows of a report share the row of units.
+            raw: page(&["raw", "--csv", "--print-units", "base"]),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -187,13 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn exports_read_the_report_and_differ_only_in_the_format() {
-        let (text, csv) = export_argv("/opt/ncu/ncu");
-        assert_eq!(
-            text.join(" "),
-            "/opt/ncu/ncu --config-file off --rename-kernels off --import /report/profile.ncu-rep --page details"
-        );
-        assert_eq!(csv[..text.len()], text[..]);
-        assert_eq!(csv[text.len()..], ["--csv"]);
+    fn exports_read_the_report_and_differ_only_in_page_and_format() {
+        let ExportCommands { text, csv, raw } = ExportCommands::new("/opt/ncu/ncu");
+        let head = "/opt/ncu/ncu --config-file off --rename-kernels off --import /report/profile.ncu-rep --page";
+        assert_eq!(text.join(" "), format!("{head} details"));
+        assert_eq!(csv.join(" "), format!("{head} details --csv"));
+        assert_eq!(raw.join(" "), format!("{head} raw --csv --print-units base"));
     }
 }

@@ -185,7 +185,7 @@ impl Change {
         }
         let shapes = sqlx::query!(
             "UPDATE runs SET state = 'queued', attempt = NULL, adoption = NULL, exit_code = NULL, error = NULL, error_kind = NULL,
-                    output_tail = NULL, simulated = false, launches = NULL, coverage = NULL, clock_control = NULL,
+                    output_tail = NULL, simulated = false, launches = NULL, coverage = NULL, clock_control = NULL, summary = NULL,
                     started_at = NULL, ended_at = NULL, artifact_name = NULL, artifact_path = NULL, artifact_bytes = NULL,
                     artifact_sha256 = NULL, setup = NULL, problem_version = NULL, artifact_expired_at = NULL, artifact_deleted_at = NULL
              WHERE job_id = $1 AND (state <> 'succeeded' OR artifact_expired_at IS NOT NULL)",

@@ -6,6 +6,7 @@
 mod admin;
 mod admin_view;
 mod adopt;
+mod digests;
 mod events;
 mod jobs;
 mod load;

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use ncu_runner::protocol::{ClockControl, KernelTime};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::runs::RunLease;
 use crate::capture::options::RequestOptions;
+use crate::digest::Digest;
 use crate::ids::{JobId, Owner};
 use crate::problems::Shape;
 use crate::telemetry::RemoteContext;
@@ -102,6 +104,8 @@ pub struct RunEnd {
     pub launches: Vec<KernelTime>,
     /// The part of the time that the captured kernels hold, from 0 to 1.
     pub coverage: Option<f64>,
+    /// What the report says; `None` without one.
+    pub digest: Option<Box<Digest>>,
     /// File name and place of the archive.
     pub artifact: Option<(String, StoredArtifact)>,
 }
@@ -230,6 +234,8 @@ pub struct RunView {
     pub launches: Vec<KernelTime>,
     /// The part of the time that the captured kernels hold, from 0 to 1.
     pub coverage: Option<f64>,
+    /// The report's digest in short, as a client gets it; `None` where there is none, and for reports older than this field.
+    pub summary: Option<Value>,
     /// When its capture began.
     pub started_at: Option<DateTime<Utc>>,
     /// When it ended.

@@ -138,11 +138,19 @@ async fn copy_runs(connection: &mut PgConnection, to: Uuid, from: Uuid) -> Resul
     sqlx::query!(
         "INSERT INTO runs (job_id, benchmark_index, benchmark, state, exit_code, error, error_kind, ended_at, simulated,
                            artifact_name, artifact_path, artifact_bytes, artifact_sha256, launches, coverage, clock_control,
-                           setup, problem_version)
+                           summary, setup, problem_version)
          SELECT $1, benchmark_index, benchmark, state, exit_code, error, error_kind, now(), simulated,
                 artifact_name, artifact_path, artifact_bytes, artifact_sha256, launches, coverage, clock_control,
-                setup, problem_version
+                summary, setup, problem_version
          FROM runs WHERE job_id = $2",
+        to,
+        from,
+    )
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "INSERT INTO digests (job_id, benchmark_index, schema, digest)
+         SELECT $1, benchmark_index, schema, digest FROM digests WHERE job_id = $2",
         to,
         from,
     )

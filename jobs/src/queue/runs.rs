@@ -5,9 +5,11 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::Queue;
+use super::digests::keep_digest;
 use super::jobs::lock_leased;
 use super::model::RunEnd;
 use crate::Result;
+use crate::digest::Summary;
 use crate::ids::JobId;
 
 /// Which run is written, and by which attempt.
@@ -50,10 +52,10 @@ impl Queue {
         let mut tx = self.pool.begin().await?;
         lock_leased(&mut tx, run.job, run.token).await?;
         let (name, artifact) = end.artifact.as_ref().map(|(name, stored)| (name, stored)).unzip();
-        sqlx::query!(
+        let written = sqlx::query!(
             "UPDATE runs SET state = $3, exit_code = $4, error_kind = $5, error = $6, simulated = $7, ended_at = now(),
                     artifact_name = $8, artifact_path = $9, artifact_bytes = $10, artifact_sha256 = $11,
-                    launches = $12, coverage = $13, clock_control = $14, output_tail = $15
+                    launches = $12, coverage = $13, clock_control = $14, output_tail = $15, summary = $16
              WHERE job_id = $1 AND benchmark_index = $2 AND state = 'running'",
             run.job.0,
             run.benchmark_index.cast_signed(),
@@ -70,9 +72,14 @@ impl Queue {
             end.coverage,
             end.clock_control.map(ClockControl::as_str),
             end.output_tail,
+            end.digest.as_deref().map(|digest| Json(Summary::from(digest))) as _,
         )
         .execute(&mut *tx)
-        .await?;
+        .await?
+        .rows_affected();
+        if let Some(digest) = end.digest.as_deref().filter(|_| written > 0) {
+            keep_digest(&mut tx, run, digest).await?;
+        }
         // Whatever it lost workers for, it gets on.
         sqlx::query!("UPDATE jobs SET losses = 0 WHERE id = $1 AND losses > 0", run.job.0).execute(&mut *tx).await?;
         tx.commit().await?;

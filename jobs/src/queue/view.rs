@@ -37,7 +37,7 @@ impl Queue {
         let rows = sqlx::query!(
             r#"SELECT benchmark_index, benchmark AS "benchmark: Json<Shape>", state, exit_code, error, error_kind,
                       output_tail, simulated, launches AS "launches: Json<Vec<KernelTime>>", coverage, clock_control,
-                      started_at, ended_at, artifact_name, artifact_path, artifact_bytes, artifact_sha256, artifact_expired_at
+                      summary, started_at, ended_at, artifact_name, artifact_path, artifact_bytes, artifact_sha256, artifact_expired_at
                FROM runs WHERE job_id = $1 ORDER BY benchmark_index"#,
             id.0
         )
@@ -81,6 +81,7 @@ impl Queue {
                 clock_control: run.clock_control,
                 launches: run.launches.map(|launches| launches.0).unwrap_or_default(),
                 coverage: run.coverage,
+                summary: run.summary,
                 started_at: run.started_at,
                 ended_at: run.ended_at,
                 artifact,

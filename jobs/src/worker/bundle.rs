@@ -1,10 +1,10 @@
 //! Zips one shape's results and stores the zip.
 
 use std::path::Path;
+use std::slice;
 
 use ncu_runner::protocol;
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use super::capture::Captured;
 use super::export::{Exports, REPORT_NAME};
@@ -14,8 +14,10 @@ use super::{blocking, provenance};
 use crate::artifacts::archive::{self, Content, Entry};
 use crate::artifacts::manifest::{ContainerTimes, Image, Manifest, MeasuredClocks, Submission};
 use crate::collect::TakenDir;
+use crate::digest::{Digest, markdown};
+use crate::gpu::GpuIdentity;
+use crate::page;
 use crate::queue::{ErrorKind, StoredArtifact};
-use crate::report::ReportSummary;
 use crate::telemetry::phase;
 use crate::{Error, Result};
 
@@ -25,12 +27,13 @@ pub(super) async fn store(
     captured: Captured,
     report: &Path,
     exports: Exports,
-    summary: &ReportSummary,
+    digest: &Digest,
+    gpus: &[GpuIdentity],
     complaint: Option<&(ErrorKind, String)>,
 ) -> Result<(String, StoredArtifact)> {
     let outcome = captured.outcome.unwrap_or_default();
     let spec = run.shape.spec();
-    let gpus = run.worker.gpus.identities().await;
+    let summary = exports.summary;
     let (phases, limits_hit) = (provenance::phases(run, &captured.ended), provenance::limits_hit(&outcome));
     let manifest = Manifest {
         schema: Manifest::SCHEMA,
@@ -48,13 +51,13 @@ pub(super) async fn store(
         submission: Submission {
             file_name: &run.claim.file_name,
             bytes: run.claim.source.len(),
-            sha256: hex::encode(Sha256::digest(run.claim.source.as_bytes())),
+            sha256: digest.provenance.submission_sha256.clone(),
         },
         options: &run.claim.options,
         clock_control: run.origin.clock_control,
         warm_calls: captured.request.warm_calls,
         image: Image { id: &run.origin.image.id, digest: run.origin.image.digest.as_deref() },
-        gpus: &gpus,
+        gpus,
         measured_clocks: MeasuredClocks { sm: summary.sm_clock, memory: summary.memory_clock },
         ncu_version: outcome.ncu_version.as_deref(),
         versions: &outcome.versions,
@@ -86,15 +89,18 @@ pub(super) async fn store(
         Entry::json("manifest.json", &manifest)?,
         Entry::json("benchmark.json", run.shape)?,
         Entry::json("command.json", &command)?,
+        Entry { name: "digest.md", content: Content::Bytes(markdown(digest).into_bytes()) },
+        Entry::json("digest.json", digest)?,
+        Entry { name: "report.html", content: Content::Bytes(page::report(slice::from_ref(digest)).into_bytes()) },
         Entry { name: protocol::DETAILS_TEXT_FILE, content: Content::Collected(exports.text) },
         Entry { name: protocol::DETAILS_CSV_FILE, content: Content::Collected(exports.csv) },
         Entry { name: protocol::POPCORN_LOG_FILE, content: Content::Bytes(captured.popcorn_log) },
         Entry { name: protocol::STDOUT_FILE, content: Content::Bytes(captured.stdout) },
         Entry { name: protocol::STDERR_FILE, content: Content::Bytes(captured.stderr) },
     ];
-    entries.extend(
-        captured.launches.map(|file| Entry { name: protocol::LAUNCHES_FILE, content: Content::Collected(file) }),
-    );
+    let tables = [(protocol::LAUNCHES_FILE, captured.launches), (protocol::RAW_CSV_FILE, exports.raw)];
+    entries
+        .extend(tables.into_iter().filter_map(|(name, file)| Some(Entry { name, content: Content::Collected(file?) })));
 
     let name = run.shape.artifact_name(run.lease.benchmark_index);
     let path = run.folder.archive();

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// Largest outcome that is read, in bytes. The runner writes a few kilobytes, and 16 more where many kernels are hot.
 const MAX_OUTCOME_BYTES: u64 = 1 << 20;
 /// Largest table of launches that is taken, in bytes; the runner ends it at half of that.
-const MAX_LAUNCHES_BYTES: u64 = 32 << 20;
+pub(super) const MAX_LAUNCHES_BYTES: u64 = 32 << 20;
 /// What the file of a cut stream may hold beyond the limit: the line that marks the cut.
 const CUT_MARK_BYTES: u64 = 4096;
 

@@ -1,4 +1,4 @@
-//! The export's container: turns the report into text and CSV, without a GPU. The parser in it reads a hostile file.
+//! The export's container: turns the report into text and tables, without a GPU. The parser in it reads a hostile file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,9 @@ use super::blocking;
 use super::capture::{Captured, outcome};
 use super::judge::no_kernel;
 use super::shape::{RUNNER_GRACE, ShapeRun};
-use crate::capture::command::export_argv;
-use crate::collect::{CollectError, CollectedFile, TakenDir};
+use crate::capture::command::ExportCommands;
+use crate::collect::{CollectError, CollectedFile, OutputDir, TakenDir};
+use crate::digest::Pages;
 use crate::queue::ErrorKind;
 use crate::report::{self, ReportSummary};
 use crate::sandbox::{ContainerSpec, How, Inputs};
@@ -18,11 +19,15 @@ use crate::{Error, Result};
 /// The report's name in a folder of ours.
 pub(super) const REPORT_NAME: &str = "profile.ncu-rep";
 
-/// Both exports, open.
+/// The exports, open, and what was read of them.
 #[derive(Debug)]
 pub(super) struct Exports {
     pub text: CollectedFile,
     pub csv: CollectedFile,
+    /// Every metric; the digest says less without it.
+    pub raw: Option<CollectedFile>,
+    pub summary: ReportSummary,
+    pub pages: Pages,
 }
 
 /// What could not be done for the report's own sake, in words that end a sentence.
@@ -54,13 +59,14 @@ impl ShapeRun<'_> {
         .await
     }
 
-    /// Exports the report and counts what it holds. `None` when it was stopped for the attempt's sake.
-    pub(super) async fn export(&self, report: &Path) -> Result<Option<Result<(Exports, ReportSummary), Why>>> {
+    /// Exports the report and reads what it holds. `None` when it was stopped for the attempt's sake.
+    pub(super) async fn export(&self, report: &Path) -> Result<Option<Result<Exports, Why>>> {
         let limits = self.worker.config.limits;
-        let (text, csv) = export_argv(self.worker.config.sandbox.ncu_program());
+        let ExportCommands { text, csv, raw } = ExportCommands::new(self.worker.config.sandbox.ncu_program());
         let request = Request::Export(ExportRequest {
             text,
             csv,
+            raw,
             landlock: limits.landlock,
             timeout_secs: limits.export.as_secs(),
             max_bytes: limits.max_export_bytes,
@@ -74,7 +80,7 @@ impl ShapeRun<'_> {
             inputs: Inputs::Export { input: &input, report },
             output: &output,
             command: Vec::new(),
-            limit: limits.export * 2 + RUNNER_GRACE,
+            limit: limits.export * 3 + RUNNER_GRACE,
         };
         let ended = self.worker.sandbox.run(&spec, self.stop).await?;
         match ended.how {
@@ -93,21 +99,39 @@ impl ShapeRun<'_> {
             if let Some(trouble) = outcome.error {
                 return Err(Error::Capture(format!("export runner: {trouble}")));
             }
-            let open = |name| output.open_file(name, limits.max_export_bytes);
-            let (text, csv) = (open(protocol::DETAILS_TEXT_FILE), open(protocol::DETAILS_CSV_FILE));
-            let (text, csv, table) = match (text, csv, open(protocol::DETAILS_CSV_FILE)) {
-                (Ok(text), Ok(csv), Ok(table)) if outcome.steps.iter().all(succeeded) => (text, csv, table),
-                (Err(CollectError::Io(source)), ..) | (_, Err(CollectError::Io(source)), _) => {
-                    return Err(Error::Io { action: "collecting an export".to_owned(), source });
-                }
-                _ => return Ok(Err("its parser refused it")),
-            };
-            Ok(report::summarise(table)
-                .map(|summary| (Exports { text, csv }, summary))
-                .map_err(|_| "its table cannot be read"))
+            if !outcome.steps.iter().filter(|step| step.name != protocol::RAW_STEP).all(succeeded) {
+                return Ok(Err("its parser refused it"));
+            }
+            let has_raw = outcome.steps.iter().any(|step| step.name == protocol::RAW_STEP && succeeded(step));
+            read(&output, limits.max_export_bytes, has_raw)
         });
         exported.await.map(Some)
     }
+}
+
+/// Opens the exports and reads the tables among them.
+fn read(output: &OutputDir, max_bytes: u64, has_raw: bool) -> Result<Result<Exports, Why>> {
+    let open = |name| match output.open_file(name, max_bytes) {
+        Ok(file) => Ok(Some(file)),
+        Err(CollectError::Io(source)) => Err(Error::Io { action: "collecting an export".to_owned(), source }),
+        Err(_) => Ok(None),
+    };
+    let table = || open(protocol::DETAILS_CSV_FILE);
+    let (Some(text), Some(csv), Some(counted), Some(digested)) =
+        (open(protocol::DETAILS_TEXT_FILE)?, table()?, table()?, table()?)
+    else {
+        return Ok(Err("its parser refused it"));
+    };
+    let (Ok(summary), Ok(mut pages)) = (report::summarise(counted), Pages::read(digested)) else {
+        return Ok(Err("its table cannot be read"));
+    };
+    // Once for the archive and once to be read.
+    let twice = if has_raw { open(protocol::RAW_CSV_FILE)?.zip(open(protocol::RAW_CSV_FILE)?) } else { None };
+    let raw = twice.and_then(|(kept, table)| pages.read_raw(table).ok().map(|()| kept));
+    if raw.is_none() {
+        tracing::warn!("the report's raw page could not be exported; the digest has no stall reasons and no pipes");
+    }
+    Ok(Ok(Exports { text, csv, raw, summary, pages }))
 }
 
 fn succeeded(step: &Step) -> bool {

@@ -11,6 +11,7 @@ mod cancels;
 mod capture;
 mod complaint;
 mod config;
+mod digest;
 mod export;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;

@@ -106,8 +106,8 @@ impl ShapeRun<'_> {
         };
         self.tell_phase("export").await;
         let Some(exported) = phase("export", self.export(&report)).await? else { return Ok(None) };
-        let (exports, summary) = match exported {
-            Ok(exported) => exported,
+        let exports = match exported {
+            Ok(exports) => exports,
             Err(why) => {
                 let sentence = format!("The profiler's report could not be exported: {why}.");
                 return Ok(Some(self.without_profile(
@@ -118,12 +118,14 @@ impl ShapeRun<'_> {
                 )));
             }
         };
-        if let Some(error) = lacks_counters(&summary) {
+        if let Some(error) = lacks_counters(&exports.summary) {
             return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error)));
         }
         let (launches, coverage) = seen(captured.outcome.as_ref());
+        let gpus = self.worker.gpus.identities().await;
+        let (exports, digest) = self.digest(&captured, exports, &gpus).await?;
         self.tell_phase("store").await;
-        let artifact = bundle::store(self, captured, &report, exports, &summary, complaint.as_ref()).await?;
+        let artifact = bundle::store(self, captured, &report, exports, &digest, &gpus, complaint.as_ref()).await?;
         Ok(Some(RunEnd {
             state: State::Succeeded,
             exit_code: Some(exit_code),
@@ -133,6 +135,7 @@ impl ShapeRun<'_> {
             clock_control: Some(self.origin.clock_control),
             launches,
             coverage,
+            digest: Some(Box::new(digest)),
             artifact: Some(artifact),
         }))
     }
@@ -153,6 +156,7 @@ impl ShapeRun<'_> {
             clock_control: None,
             launches: Vec::new(),
             coverage: None,
+            digest: None,
             artifact: None,
         }
     }

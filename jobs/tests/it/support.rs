@@ -59,6 +59,7 @@ pub fn success(name: &str) -> RunEnd {
         clock_control: Some(ClockControl::Base),
         launches: vec![KernelTime { kernel: "geqr2(float*)".to_owned(), count: 3, total_ns: 900, share: 0.9 }],
         coverage: Some(0.9),
+        digest: None,
         artifact: Some((name.to_owned(), artifact)),
     }
 }
@@ -75,6 +76,7 @@ pub fn failure() -> RunEnd {
         clock_control: None,
         launches: Vec::new(),
         coverage: None,
+        digest: None,
         artifact: None,
     }
 }

@@ -62,12 +62,16 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
             [
                 "benchmark.json",
                 "command.json",
+                "digest.json",
+                "digest.md",
                 "launches.csv",
                 "manifest.json",
                 "ncu-details.csv",
                 "ncu-details.txt",
+                "ncu-raw.csv",
                 "popcorn.log",
                 "profile/profile.ncu-rep",
+                "report.html",
                 "stderr.txt",
                 "stdout.txt"
             ]
@@ -91,6 +95,7 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
         assert_eq!((&manifest["limits_hit"], &manifest["gpus"]), (&json!([]), &json!([])), "no GPU, and no limit met");
         assert_eq!((&manifest["clock_control"], &manifest["warm_calls"]), (&"base".into(), &0.into()));
         assert_eq!(body["runs"][index]["simulated"], true);
+        is_digested(&body["runs"][index], &mut archive);
         for entry in entries {
             let mut bytes = Vec::new();
             std::io::Read::read_to_end(&mut archive.by_name(&entry).unwrap(), &mut bytes).unwrap();
@@ -98,6 +103,24 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
         }
     }
     stack.no_container_is_left(&job).await;
+}
+
+/// What a report says stands in the archive, at length and in short, and in the body of the job.
+fn is_digested(run: &serde_json::Value, archive: &mut zip::ZipArchive<std::io::Cursor<Vec<u8>>>) {
+    let digest: serde_json::Value = serde_json::from_str(&text(archive, "digest.json")).unwrap();
+    let kernel = &digest["kernels"][0];
+    assert_eq!((&kernel["short_name"], &kernel["launch"]["block"]), (&json!("add"), &json!([128, 1, 1])), "{digest:#}");
+    // The raw page has what the details page has not.
+    assert_eq!(kernel["stalls"][0]["reason"], "long_scoreboard", "{digest:#}");
+    assert_eq!(kernel["roofline"][0]["precision"], "fp32", "{digest:#}");
+    let findings = text(archive, "ncu-details.txt").lines().filter(|line| line.starts_with("    OPT   ")).count();
+    assert_eq!(digest["finding_counts"]["opt"], json!(findings));
+    let summary = &run["summary"];
+    assert_eq!((&summary["kernels"][0]["name"], &summary["launches"]), (&json!("add"), &json!(1)), "{run:#}");
+    assert_eq!(summary["kernels"][0]["duration_ns"], kernel["duration_ns"]);
+    let markdown = text(archive, "digest.md");
+    assert!(markdown.contains("`add` (8, 1, 1)x(128, 1, 1)") && markdown.contains("Simulated"), "{markdown}");
+    assert!(text(archive, "report.html").starts_with("<!DOCTYPE html>"));
 }
 
 #[tokio::test]

@@ -107,7 +107,10 @@ impl Bench {
                 .map(str::to_owned)
                 .into();
         let csv = [text.as_slice(), &["--csv".to_owned()]].concat();
-        self.write_request(&Request::Export(ExportRequest { text, csv, landlock: true, timeout_secs: 30, max_bytes }));
+        let page = text.len() - 1;
+        let raw = [&text[..page], &["raw", "--csv"].map(str::to_owned)].concat();
+        let request = ExportRequest { text, csv, raw, landlock: true, timeout_secs: 30, max_bytes };
+        self.write_request(&Request::Export(request));
         self.finish(&mut self.command(&[]))
     }
 
