@@ -58,7 +58,7 @@ for folder, folders, _ in os.walk("/"):
 #[tokio::test]
 async fn the_root_file_system_is_read_only() {
     // A folder that everybody may write, were it not for the file system.
-    let ended = Bench::new().await.run(&["sh", "-c", "ls -ld /var/tmp; touch /var/tmp/x"]).await;
+    let ended = Bench::new().await.run(&["sh", "-c", "exec 2>&1; ls -ld /var/tmp; touch /var/tmp/x"]).await;
     assert!(ended.log_tail.starts_with("drwxrwxrwt"), "{}", ended.log_tail);
     assert!(ended.log_tail.contains("Read-only file system"), "{}", ended.log_tail);
 }
