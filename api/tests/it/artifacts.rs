@@ -21,6 +21,7 @@ fn zip() -> Vec<u8> {
     let page = b"<script>alert(1)</script>";
     for (name, content) in [
         ("ncu-details.txt", &b"one line\n"[..]),
+        ("digest.md", b"what it says in short\n"),
         ("report.html", page),
         ("deep/a.bin", &large),
         ("../../etc/pass\"wd\r\nX: y", b"hostile"),

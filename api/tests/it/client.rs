@@ -45,7 +45,8 @@ async fn a_client_that_was_killed_after_its_submission_gets_its_result_later() {
     let listed = run(&service, "list", &["--status", "succeeded"]).await;
     let found: Vec<&str> = listed.trim().split('\t').collect();
     assert_eq!((found[0], found[1], found[3], found[5]), (id.as_str(), "succeeded", "1/1", "kernel.py"));
-    assert_eq!(run(&service, "text", &[&id]).await, "one line\n");
+    assert_eq!(run(&service, "text", &[&id]).await, "what it says in short\n");
+    assert_eq!(run(&service, "text", &[&id, "--file", "ncu-details.txt"]).await, "one line\n");
     let into = folder.path().join("profiles");
     let printed = run(&service, "wait", &[&id, "--into", into.to_str().unwrap(), "--unpack"]).await;
     assert_eq!(printed.trim(), into.join(NAME).to_str().unwrap());
