@@ -1,4 +1,5 @@
-//! One capture a GPU: a file per GPU that is locked while a capture's container runs, by whichever worker of this host.
+//! One capture a GPU: a file per GPU that is locked while a capture's container runs, by whichever worker of this host. A second
+//! file is the place at the head of those who wait, so that a worker whose next container is ready does not take every turn.
 //!
 //! The kernel drops a lock with the process that held it, however that ended; the container that it ran lives on. So the
 //! holder writes the container's name into the file, and who finds a name there sees to that container first.
@@ -9,11 +10,16 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::devices::Gpu;
 use crate::{Error, Result};
+
+/// Time between two tries of the one at the head: the GPU idles meanwhile.
+const HEAD_PAUSE: Duration = Duration::from_millis(4);
+/// Time between two tries of the others. The head may be frozen, and then the GPU must not wait for it.
+const PAST_HEAD: Duration = Duration::from_secs(1);
 
 /// Longest name of a container that is read back, in bytes.
 const MAX_NAME_BYTES: u64 = 256;
@@ -27,25 +33,14 @@ pub struct Turn {
 impl Turn {
     /// Waits for every GPU in turn; `None` when `stop` fires first.
     ///
-    /// It asks again and again, since a thread that waits in the kernel could not be called back. Nobody is first by right,
-    /// but a holder has an export to make before it comes again.
+    /// It asks again and again, since a thread that waits in the kernel could not be called back. Whoever is at the head goes
+    /// next; behind it nobody is first by right.
     pub(super) async fn take(folder: &Path, gpus: &[Gpu], stop: &CancellationToken) -> Result<Option<Self>> {
         let mut files = Vec::with_capacity(gpus.len());
         for gpu in gpus {
-            let file = open(folder, &gpu.address)?;
-            loop {
-                match file.try_lock() {
-                    Ok(()) => break,
-                    Err(TryLockError::WouldBlock) => {}
-                    Err(TryLockError::Error(error)) => {
-                        return Err(Error::io(format!("locking GPU {}", gpu.address))(error));
-                    }
-                }
-                if stop.run_until_cancelled(sleep(pause())).await.is_none() {
-                    return Ok(None);
-                }
-            }
-            files.push(file);
+            let locked = lock_in_order(folder, gpu);
+            let Some(file) = stop.run_until_cancelled(locked).await else { return Ok(None) };
+            files.push(file?);
         }
         Ok(Some(Self { files }))
     }
@@ -94,9 +89,38 @@ pub(super) fn make_folder(folder: &Path) -> Result<()> {
         .map_err(Error::io(format!("making the folder of GPU locks {} (NCU_SERVICE_GPU_LOCK_DIR)", folder.display())))
 }
 
+/// Locks a GPU after those who have waited for longer.
+async fn lock_in_order(folder: &Path, gpu: &Gpu) -> Result<File> {
+    let (file, head) =
+        (open(folder, &format!("{}.lock", gpu.address))?, open(folder, &format!("{}.next", gpu.address))?);
+    let mut tried_at = Instant::now();
+    // The place at the head is free again as soon as its file is closed.
+    while !try_lock(&head, gpu)? {
+        if tried_at.elapsed() >= PAST_HEAD {
+            if try_lock(&file, gpu)? {
+                return Ok(file);
+            }
+            tried_at = Instant::now();
+        }
+        sleep(pause()).await;
+    }
+    while !try_lock(&file, gpu)? {
+        sleep(HEAD_PAUSE).await;
+    }
+    Ok(file)
+}
+
+fn try_lock(file: &File, gpu: &Gpu) -> Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(Error::io(format!("locking GPU {}", gpu.address))(error)),
+    }
+}
+
 fn open(folder: &Path, name: &str) -> Result<File> {
     make_folder(folder)?;
-    let path = folder.join(format!("{name}.lock"));
+    let path = folder.join(name);
     OpenOptions::new()
         .read(true)
         .write(true)

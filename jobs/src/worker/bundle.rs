@@ -31,7 +31,7 @@ pub(super) async fn store(
     let outcome = captured.outcome.unwrap_or_default();
     let spec = run.shape.spec();
     let gpus = run.worker.gpus.identities().await;
-    let (phases, limits_hit) = (provenance::phases(run, &captured.ended), provenance::limits_hit(&outcome));
+    let (phases, limits_hit) = (run.timeline.phases(), provenance::limits_hit(&outcome));
     let manifest = Manifest {
         schema: Manifest::SCHEMA,
         service: Manifest::SERVICE,

@@ -18,12 +18,14 @@ mod judge;
 mod lease;
 mod orders;
 mod persist;
+mod pipeline;
 mod provenance;
 mod readiness;
 mod shape;
 pub(crate) mod stage;
 mod sweep;
 mod tail;
+mod timeline;
 pub(crate) mod turn;
 mod wakeup;
 
