@@ -135,3 +135,62 @@ fn open(folder: &Path, name: &str) -> Result<File> {
 fn pause() -> Duration {
     Duration::from_millis(40 + u64::from(uuid::Uuid::new_v4().as_bytes()[0] % 21))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    fn gpus() -> Vec<Gpu> {
+        vec![Gpu::at("none")]
+    }
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let parent = tempfile::tempdir().unwrap();
+        let locks = parent.path().join("locks");
+        (parent, locks)
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_goes_before_one_that_comes_again() {
+        let ((_parent, locks), gpus, stop) = (folder(), gpus(), CancellationToken::new());
+        let mut held = Turn::take(&locks, &gpus, &stop).await.unwrap().unwrap();
+        for _ in 0..5 {
+            let mut waits = std::pin::pin!(Turn::take(&locks, &gpus, &stop));
+            assert!(poll!(&mut waits).is_pending(), "it is at the head from here on");
+            held.finish().unwrap();
+            let mut again = std::pin::pin!(Turn::take(&locks, &gpus, &stop));
+            assert!(poll!(&mut again).is_pending());
+            let next = waits.await.unwrap().unwrap();
+            assert!(poll!(&mut again).is_pending(), "one at a time");
+            held = next;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_that_is_frozen_holds_nobody_up_for_good() {
+        let ((_parent, locks), gpus, stop) = (folder(), gpus(), CancellationToken::new());
+        let head = open(&locks, "none.next").unwrap();
+        head.lock().unwrap();
+        assert!(Turn::take(&locks, &gpus, &stop).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn one_that_gives_up_leaves_its_place() {
+        let ((_parent, locks), gpus, stop) = (folder(), gpus(), CancellationToken::new());
+        let held = Turn::take(&locks, &gpus, &stop).await.unwrap().unwrap();
+        {
+            let mut waits = std::pin::pin!(Turn::take(&locks, &gpus, &stop));
+            assert!(poll!(&mut waits).is_pending());
+        }
+        drop(held);
+        assert!(try_lock(&open(&locks, "none.next").unwrap(), &gpus[0]).unwrap());
+        let stopped = CancellationToken::new();
+        stopped.cancel();
+        let _held = Turn::take(&locks, &gpus, &stop).await;
+        assert!(Turn::take(&locks, &gpus, &stopped).await.unwrap().is_none());
+    }
+}
