@@ -20,6 +20,7 @@ mod judge;
 mod lease;
 mod orders;
 mod persist;
+mod pipeline;
 mod progress;
 mod provenance;
 mod readiness;
@@ -28,6 +29,7 @@ mod shape;
 pub(crate) mod stage;
 mod sweep;
 mod tail;
+mod timeline;
 pub(crate) mod turn;
 mod wakeup;
 
