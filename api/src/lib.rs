@@ -18,6 +18,7 @@ pub mod kernelbot;
 pub mod known;
 pub mod observe;
 pub mod openapi;
+pub mod page;
 pub mod places;
 pub mod profile;
 pub mod retry;

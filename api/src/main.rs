@@ -75,6 +75,14 @@ async fn serve(mut reader: Reader) -> Result<(), Box<dyn Error>> {
     tracing::info!(listen = %listener.local_addr()?, checks_cli_ids = app.kernelbot.is_some(), "serving");
     let migration = tokio::spawn(serve::migrate(app.queue.clone()));
     let gauges = tokio::spawn(serve::watch_queue(app.queue.clone()));
+    let stop = {
+        let app = Arc::clone(&app);
+        async move {
+            stop.await;
+            // Streams of events would not end by themselves.
+            app.board.close();
+        }
+    };
     serve::serve(listener, app::router(app), stop, &Limits::from(&config)).await;
     migration.abort();
     gauges.abort();

@@ -12,6 +12,7 @@ mod job_bodies;
 mod kernelbot;
 mod openapi;
 mod outages;
+mod page;
 mod process;
 mod quotas;
 mod raw;

@@ -6,12 +6,14 @@
 mod admin;
 mod admin_view;
 mod adopt;
+mod board;
 mod jobs;
 mod model;
 mod quota;
 mod reaper;
 mod retention;
 mod runs;
+mod sessions;
 pub mod tickets;
 mod verdict;
 mod view;
@@ -20,6 +22,7 @@ mod workers;
 pub use admin::{Actor, Change, Deed, Orders};
 pub use admin_view::{AdminAttempt, AdminJob, AdminJobDetail, AdminShape, AdminStatus, AdminWorker};
 pub use adopt::{Adoption, Held, Live};
+pub use board::{Board, EndedLine, OwnJob, OwnShape, QueuedLine, RunningLine, WorkerLine};
 pub use jobs::Renewal;
 pub use model::{
     Artifact, AttemptView, Claim, ErrorKind, JobView, NewJob, PendingRun, RunEnd, RunView, State, StoredArtifact,

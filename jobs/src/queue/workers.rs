@@ -42,7 +42,7 @@ impl WorkerState {
 }
 
 /// Three heartbeats: a worker that is silent for longer is dead, or has no database.
-const ALIVE_SECS: f64 = 30.0;
+pub(super) const ALIVE_SECS: f64 = 30.0;
 
 /// How many workers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +118,21 @@ impl Queue {
             job.map(|job| job.0),
             env!("CARGO_PKG_VERSION"),
             note,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Notes which GPUs a worker has, for the page. One that has not been heard of yet is registered by this.
+    pub async fn note_gpus(&self, name: &str, host: &str, gpus: &str) -> Result<()> {
+        sqlx::query!(
+            "INSERT INTO workers (name, host, state, version, gpus) VALUES ($1, $2, 'unready', $3, $4)
+             ON CONFLICT (name) DO UPDATE SET gpus = excluded.gpus",
+            name,
+            host,
+            env!("CARGO_PKG_VERSION"),
+            gpus,
         )
         .execute(&self.pool)
         .await?;
