@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jobs::browser::BrowserSecret;
+use jobs::ids::Owner;
 use reqwest::{Method, StatusCode};
 
 use crate::support::outage::Wire;
@@ -93,7 +95,7 @@ async fn everybody_sees_the_queue_and_nobodys_name() {
     let ended = Browser::open(&other).await.page;
     assert!(ended.contains("<span class=\"state failed\">cancelled</span>"), "{ended}");
     // Its start, as operators see it.
-    let owner = format!("{:?}", jobs::ids::Owner::from_credential("good-alice"));
+    let owner = format!("{:?}", Owner::from_credential("good-alice"));
     let owner = owner.trim_start_matches("Owner(").trim_end_matches(')');
     for secret in [first.as_str(), &second, "alice", "bob", "submission.py", "secret-", owner] {
         assert!(!page.contains(secret) && !ended.contains(secret), "{secret} is on the page");
@@ -144,6 +146,22 @@ async fn who_signs_in_sees_the_own_jobs_until_the_session_ends() {
     sqlx::query("UPDATE sessions SET expires_at = now()").execute(&service.pool).await.unwrap();
     let job = browser.send(Method::GET, &format!("/jobs/{own}"), None, None).await;
     assert_eq!(job.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn the_oldest_session_of_an_owner_makes_room_and_nobody_elses() {
+    let service = Service::start().await;
+    let (alice, bob) = (Owner::from_credential("good-alice"), Owner::from_credential("good-bob"));
+    let lifetime = Duration::from_mins(1);
+    let (foreign, first) = (BrowserSecret::random().session_key(), BrowserSecret::random().session_key());
+    service.queue.open_session(&foreign, &bob, lifetime).await.unwrap();
+    service.queue.open_session(&first, &alice, lifetime).await.unwrap();
+    for more in 1..=10 {
+        assert_eq!(service.queue.session_owner(&first).await.unwrap(), Some(alice), "before {more} more");
+        service.queue.open_session(&BrowserSecret::random().session_key(), &alice, lifetime).await.unwrap();
+    }
+    assert_eq!(service.queue.session_owner(&first).await.unwrap(), None);
+    assert_eq!(service.queue.session_owner(&foreign).await.unwrap(), Some(bob));
 }
 
 #[tokio::test]
