@@ -24,6 +24,7 @@ use crate::error::ApiError;
 use crate::forecasts::Forecasts;
 use crate::kernelbot::{KernelBot, Lifetimes};
 use crate::known::LastKnown;
+use crate::page::{self, Board};
 use crate::places::Places;
 use crate::{artifact, cancel, drain, events, health, job, list, observe, openapi, profile, report, upload};
 
@@ -64,6 +65,8 @@ pub struct App {
     pub changes: Changes,
     /// When jobs will start and end.
     pub forecasts: Forecasts,
+    /// What the page shows to everybody.
+    pub board: Board,
     /// Who may order under `/admin`; `None` where nobody may.
     pub admin: Option<Gate>,
     catalog: Arc<Catalog>,
@@ -90,6 +93,7 @@ impl App {
         Ok(Self {
             changes: Changes::new(queue.clone()),
             forecasts: Forecasts::new(queue.clone()),
+            board: Board::new(queue.clone(), config.max_connections),
             queue,
             store: ArtifactStore::open(&config.artifacts)?,
             kernelbot: kernelbot.transpose()?,
@@ -139,8 +143,13 @@ impl App {
 }
 
 /// Every path with what answers there. What it says to the outside is `docs/openapi.yaml`.
-pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 10] {
+pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 16] {
     [
+        ("/", get(page::show)),
+        ("/assets/{file}", get(page::asset)),
+        ("/queue/events", get(page::events)),
+        ("/sign-in", post(page::sign_in).layer(DefaultBodyLimit::max(page::MAX_FORM_BYTES))),
+        ("/sign-out", post(page::sign_out).layer(DefaultBodyLimit::max(page::MAX_FORM_BYTES))),
         ("/health", get(health::show)),
         ("/openapi.yaml", get(openapi::show)),
         ("/profile", post(profile::submit).layer(DefaultBodyLimit::max(upload::MAX_FORM_BYTES))),
@@ -152,12 +161,13 @@ pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 10] {
         ("/jobs/{id}/artifacts/{name}/{*entry}", get(artifact::entry)),
         ("/jobs/{id}/compare/{other}", get(report::compare)),
         ("/jobs/{id}/report", get(report::show)),
+        ("/jobs/{id}/cancel", post(page::cancel).layer(DefaultBodyLimit::max(page::MAX_FORM_BYTES))),
     ]
 }
 
 /// The service's paths.
 pub fn router(app: Arc<App>) -> Router {
-    let always = |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    let unless_set = |name, value| SetResponseHeaderLayer::if_not_present(name, HeaderValue::from_static(value));
     routes()
         .into_iter()
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
@@ -168,14 +178,11 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn(drain::before_refusing))
         .layer(middleware::from_fn(observe::measured))
         .layer(CatchPanicLayer::custom(after_panic))
-        // For browsers: what is no page of ours is none, whatever a submission has written into an answer.
-        .layer(always(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .layer(SetResponseHeaderLayer::if_not_present(
-            header::CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox"),
-        ))
-        .layer(always(header::REFERRER_POLICY, "no-referrer"))
-        .layer(always(header::CACHE_CONTROL, "no-store"))
+        // For browsers: what does not say that it is a page is none, whatever a submission has written into an answer.
+        .layer(unless_set(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .layer(unless_set(header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'; sandbox"))
+        .layer(unless_set(header::REFERRER_POLICY, "no-referrer"))
+        .layer(unless_set(header::CACHE_CONTROL, "no-store"))
         // Faults are logged where they become a response, so the layer itself reports none.
         .layer(TraceLayer::new_for_http().make_span_with(observe::span).on_response(observe::answered).on_failure(()))
 }

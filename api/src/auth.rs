@@ -1,4 +1,5 @@
-//! Who is calling: the CLI id of a request, and the owner that it stands for.
+//! Who is calling: the CLI id of a request, and the owner that it stands for. A browser that has signed in may read what is its
+//! owner's, with a cookie instead.
 //!
 //! The id is a credential. It leaves this crate in one direction only, as the header of the question to `KernelBot`;
 //! everything else works with the [`Owner`], its digest. Only digests are compared, here and in the database: how long that
@@ -9,12 +10,13 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use jobs::ids::Owner;
 
 use crate::app::App;
 use crate::error::ApiError;
 use crate::kernelbot::Verdict;
+use crate::page::Visitor;
 
 /// The header that carries the CLI id, here and at `KernelBot`.
 pub const CLI_ID_HEADER: &str = "x-popcorn-cli-id";
@@ -38,6 +40,12 @@ impl Credential {
         let mut value = value.clone();
         value.set_sensitive(true);
         Ok(Self(value))
+    }
+
+    /// Takes a CLI id that somebody has typed.
+    pub fn typed(text: &str) -> Result<Self, ApiError> {
+        let value = HeaderValue::from_str(text.trim()).map_err(|_| ApiError::MalformedCredential)?;
+        Self::from_headers(&HeaderMap::from_iter([(HeaderName::from_static(CLI_ID_HEADER), value)]))
     }
 
     /// The header value to send to `KernelBot`, marked so that no library prints it.
@@ -65,7 +73,18 @@ impl fmt::Debug for Credential {
 pub struct Caller {
     /// Whose jobs the caller may see.
     pub owner: Owner,
-    credential: Option<Credential>,
+    standing: Standing,
+}
+
+/// How a caller has shown who it is.
+#[derive(Debug)]
+enum Standing {
+    /// By a CLI id.
+    Credential(Credential),
+    /// By a session, which began with a CLI id that `KernelBot` accepted, and ends. It only reads.
+    Session,
+    /// Not at all, where nobody needs to.
+    Anonymous,
 }
 
 impl Caller {
@@ -90,19 +109,26 @@ impl Caller {
     /// Keeps out a web page, where nothing but reaching this service is asked for: its reader's browser reaches it too, and
     /// posts a form for any page. Where a CLI id is asked for it cannot add that header without being let.
     pub fn must_not_be_a_web_page(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        match &self.credential {
-            None if headers.contains_key(header::ORIGIN) => Err(ApiError::FromAWebPage),
+        match &self.standing {
+            Standing::Anonymous if headers.contains_key(header::ORIGIN) => Err(ApiError::FromAWebPage),
             _ => Ok(()),
         }
     }
 
+    fn without_credential(app: &App) -> Result<Self, ApiError> {
+        match app.kernelbot {
+            None => Ok(Self { owner: Owner::from_credential(""), standing: Standing::Anonymous }),
+            Some(_) => Err(ApiError::NoCredential),
+        }
+    }
+
     async fn verdict(&self, app: &App) -> Verdict {
-        match (&app.kernelbot, &self.credential) {
-            (Some(kernelbot), Some(credential)) => kernelbot.verdict(credential).await,
+        match (&app.kernelbot, &self.standing) {
+            (Some(kernelbot), Standing::Credential(credential)) => kernelbot.verdict(credential).await,
             // The operator has switched the check off.
-            (None, _) => Verdict::Valid,
+            (None, _) | (Some(_), Standing::Session) => Verdict::Valid,
             // Cannot be made; refusing is the safe answer.
-            (Some(_), None) => Verdict::Invalid,
+            (Some(_), Standing::Anonymous) => Verdict::Invalid,
         }
     }
 }
@@ -112,10 +138,15 @@ impl FromRequestParts<Arc<App>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         match Credential::from_headers(&parts.headers) {
-            Ok(credential) => Ok(Self { owner: credential.owner(), credential: Some(credential) }),
-            Err(ApiError::NoCredential) if app.kernelbot.is_none() => {
-                Ok(Self { owner: Owner::from_credential(""), credential: None })
+            Ok(credential) => Ok(Self { owner: credential.owner(), standing: Standing::Credential(credential) }),
+            // A cookie is sent by itself, so it stands for its owner only where nothing is changed.
+            Err(ApiError::NoCredential) if parts.method.is_safe() && Visitor::has_session(&parts.headers) => {
+                match Visitor::of(app, &parts.headers).await?.owner {
+                    Some(owner) => Ok(Self { owner, standing: Standing::Session }),
+                    None => Self::without_credential(app),
+                }
             }
+            Err(ApiError::NoCredential) => Self::without_credential(app),
             Err(error) => Err(error),
         }
     }

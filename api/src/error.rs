@@ -37,6 +37,19 @@ pub enum ApiError {
     #[error("Submissions are not taken from web pages: submit with popcorn-cli or scripts/ncu-client.")]
     FromAWebPage,
 
+    /// A form that was not sent by a page of this service, or by one that is too old.
+    #[error("This form is not from this page, or the page is too old: load the page again and repeat.")]
+    ForeignForm,
+    /// Something for which somebody must be signed in at the page.
+    #[error("You are not signed in any more: sign in again and repeat.")]
+    NotSignedIn,
+    /// A request that does not expect the only kind of answer that there is.
+    #[error("This path streams events: ask for it with the header Accept: text/event-stream.")]
+    NotAStream,
+    /// As many browsers as may watch the queue.
+    #[error("Too many pages are following the queue at this moment: load the page again in a minute.")]
+    TooManyViewers,
+
     /// No such job, or another owner's: the answer is the same, so that ids cannot be tried out.
     #[error("There is no job of this id that belongs to your CLI id.")]
     NoSuchJob,
@@ -230,10 +243,13 @@ impl ApiError {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::NoCredential | Self::MalformedCredential | Self::RefusedCredential | Self::NoAdminToken => {
-                StatusCode::UNAUTHORIZED
-            }
-            Self::FromAWebPage => StatusCode::FORBIDDEN,
+            Self::NoCredential
+            | Self::MalformedCredential
+            | Self::RefusedCredential
+            | Self::NotSignedIn
+            | Self::NoAdminToken => StatusCode::UNAUTHORIZED,
+            Self::FromAWebPage | Self::ForeignForm => StatusCode::FORBIDDEN,
+            Self::NotAStream => StatusCode::NOT_ACCEPTABLE,
             Self::OrderRefused(_) | Self::NotComparable(_) | Self::JobHasEnded { .. } => StatusCode::CONFLICT,
             Self::NoSuchRange { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::NoSuchJob
@@ -260,6 +276,7 @@ impl ApiError {
             | Self::TooManyUploads
             | Self::TooManyWaiters
             | Self::TooManyReads
+            | Self::TooManyViewers
             | Self::QueueFull { .. }
             | Self::DatabaseAway(_)
             | Self::DatabaseSilent
@@ -280,7 +297,14 @@ impl ApiError {
 
     /// Whether there is too much to do, which is nobody's fault.
     fn is_load(&self) -> bool {
-        matches!(self, Self::TooManyUploads | Self::TooManyWaiters | Self::TooManyReads | Self::QueueFull { .. })
+        matches!(
+            self,
+            Self::TooManyUploads
+                | Self::TooManyWaiters
+                | Self::TooManyReads
+                | Self::TooManyViewers
+                | Self::QueueFull { .. }
+        )
     }
 
     /// Whether the database is away, and no more than that.
@@ -303,8 +327,9 @@ impl ApiError {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
+impl ApiError {
+    /// Tells the operator, once, what became of a request.
+    pub fn log(&self) {
         let status = self.status();
         if self.is_load() {
             tracing::warn!(status = status.as_u16(), "{self}");
@@ -313,6 +338,13 @@ impl IntoResponse for ApiError {
         } else {
             tracing::debug!(status = status.as_u16(), "{self}");
         }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        self.log();
+        let status = self.status();
         let mut response = (status, Json(json!({ "detail": self.to_string() }))).into_response();
         if let Some(wait) = self.retry_after() {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));

@@ -24,6 +24,7 @@ pub mod known;
 pub mod list;
 pub mod observe;
 pub mod openapi;
+pub mod page;
 pub mod places;
 pub mod profile;
 pub mod report;

@@ -64,6 +64,8 @@ async fn serve(mut reader: Reader) -> Result<(), Box<dyn Error>> {
             asked.await;
             // Those who wait for a change are answered now, and can wait on at the next instance.
             app.changes.close();
+            // Streams of the queue would not end by themselves.
+            app.board.close();
         }
     };
     let listener = match serve::passed_socket()? {

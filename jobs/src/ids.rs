@@ -56,6 +56,11 @@ impl Owner {
         Self(hash.finalize().into())
     }
 
+    /// The owner of a digest from the database.
+    pub(crate) fn decode(digest: &[u8]) -> Result<Self, sqlx::Error> {
+        digest.try_into().map(Self).map_err(|error: std::array::TryFromSliceError| sqlx::Error::Decode(error.into()))
+    }
+
     /// The digest as the database holds it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

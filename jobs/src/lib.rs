@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod artifacts;
+pub mod browser;
 pub mod capture;
 pub mod collect;
 pub mod config;

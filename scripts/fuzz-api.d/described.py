@@ -12,7 +12,7 @@ import raw
 
 # It complains of every answer that is not as described, and of every 5xx.
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance"
-OPERATIONS = 17
+OPERATIONS = 26
 
 
 def install(ending):

@@ -14,6 +14,7 @@ mod kernelbot;
 mod openapi;
 mod outages;
 mod own_jobs;
+mod page;
 mod process;
 mod quotas;
 mod raw;

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::artifacts::profiled;
+use crate::page;
 use crate::support::outage::Wire;
 use crate::support::{Answer, Form, Service, description, send};
 
@@ -59,6 +60,7 @@ async fn every_described_answer_is_given() {
     let service = Service::start_with(&settings).await;
     submissions(&service).await;
     reads(&service).await;
+    page::every_described_answer(&service).await;
     // 500 is a defect, and a leaderboard whose files are broken.
     let all: BTreeSet<_> = description::operations()
         .into_iter()

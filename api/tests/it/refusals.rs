@@ -186,7 +186,6 @@ async fn an_upload_beyond_the_places_there_are_is_told_to_come_back() {
 async fn paths_and_methods_that_do_not_exist_are_refused_in_the_same_shape() {
     let service = Service::start().await;
     for (method, path, status) in [
-        (Method::GET, "/", 404),
         (Method::GET, "/jobs/", 404),
         (Method::GET, "/profile", 405),
         (Method::PUT, "/jobs/0123456789abcdef0123456789abcdef", 405),

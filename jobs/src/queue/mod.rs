@@ -6,6 +6,7 @@
 mod admin;
 mod admin_view;
 mod adopt;
+mod board;
 mod digests;
 mod events;
 mod jobs;
@@ -17,6 +18,7 @@ mod reaper;
 mod retention;
 mod reuse;
 mod runs;
+mod sessions;
 pub mod tickets;
 mod verdict;
 mod view;
@@ -25,6 +27,7 @@ mod workers;
 pub use admin::{Actor, Change, Deed, Orders};
 pub use admin_view::{AdminAttempt, AdminJob, AdminJobDetail, AdminShape, AdminStatus, AdminWorker};
 pub use adopt::{Adoption, Held, Live};
+pub use board::{Board, EndedLine, OwnJob, OwnShape, QueuedLine, RunningLine, WorkerLine};
 pub use events::{EVENTS_AT_ONCE, JobEvent, Listener, Notice};
 pub use jobs::Renewal;
 pub use model::{

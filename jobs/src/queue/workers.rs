@@ -124,6 +124,21 @@ impl Queue {
         Ok(())
     }
 
+    /// Notes which GPUs a worker has, for the page. One that has not been heard of yet is registered by this.
+    pub async fn note_gpus(&self, name: &str, host: &str, gpus: &str) -> Result<()> {
+        sqlx::query!(
+            "INSERT INTO workers (name, host, state, version, gpus) VALUES ($1, $2, 'unready', $3, $4)
+             ON CONFLICT (name) DO UPDATE SET gpus = excluded.gpus",
+            name,
+            host,
+            env!("CARGO_PKG_VERSION"),
+            gpus,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// Identity of the service that this database belongs to.
     pub async fn instance(&self) -> Result<Uuid> {
         Ok(sqlx::query_scalar!("SELECT id FROM instance").fetch_one(&self.pool).await?)

@@ -139,6 +139,7 @@ impl Worker {
         let leave = worker.leave.after_this_shape.clone();
         // Before the first heartbeat, so that it tells the truth.
         leave.run_until_cancelled(worker.readiness.refusal(&worker)).await;
+        leave.run_until_cancelled(worker.note_gpus()).await;
         // Before anything is claimed or reaped, so that a restarted worker goes on with its job.
         if let Some(Err(error)) = leave.run_until_cancelled(adopt::adopt(Arc::clone(&worker))).await {
             tracing::warn!(%error, "the first look for attempts that lost their worker failed");
@@ -201,6 +202,17 @@ impl Worker {
         let _ = tokio::time::timeout(Duration::from_secs(2), last_words).await;
         tracing::info!(worker = worker.name, "worker ends");
         Ok(())
+    }
+
+    /// Says on the page which GPUs this worker has. Only that is at stake, so a failure is told and no more.
+    async fn note_gpus(&self) {
+        let names: Vec<String> = self.gpus.identities().await.into_iter().filter_map(|gpu| gpu.name).collect();
+        if names.is_empty() {
+            return;
+        }
+        if let Err(error) = self.queue.note_gpus(&self.name, &self.host, &names.join(", ")).await {
+            tracing::warn!(%error, "the page cannot tell which GPUs this worker has");
+        }
     }
 
     async fn beat(self: Arc<Self>) -> Result<()> {

@@ -18,7 +18,7 @@ use jobs::queue::Queue;
 use ncu_api::app::{self, App};
 use ncu_api::config::Config;
 use ncu_api::serve::{self, Limits};
-use reqwest::{Method, StatusCode, header::HeaderMap};
+use reqwest::{Method, StatusCode, header::HeaderMap, redirect::Policy};
 use serde_json::Value;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
@@ -110,7 +110,8 @@ impl Service {
             };
             serve::serve(listener, router, stop, &Limits::from(&config)).await;
         });
-        let http = reqwest::Client::builder().timeout(Duration::from_mins(1)).build().unwrap();
+        // What is answered is looked at, not where it leads.
+        let http = reqwest::Client::builder().timeout(Duration::from_mins(1)).redirect(Policy::none()).build().unwrap();
         let database = database.to_owned();
         Self { address, database, queue, pool, app, kernelbot, folder, stop: Some(stop), served, http }
     }
