@@ -59,7 +59,7 @@ impl ShapeRun<'_> {
         let is_adopted = matches!(start, Start::Adopted { .. });
         let (request, output, ended) = match start {
             Start::Adopted { container_id } => self.rejoin_capture(&container_id).await?,
-            Start::Prepared(prepared) => self.run_capture(prepared).await?,
+            Start::Prepared(prepared) => self.run_capture(*prepared).await?,
         };
         if ended.how == How::Cancelled {
             return Ok(None);
@@ -121,7 +121,8 @@ impl ShapeRun<'_> {
             command: Vec::new(),
             limit: container_limit(&request),
         };
-        let creating = self.worker.sandbox.create(&spec);
+        // The engine's client makes a large future of it.
+        let creating = Box::pin(self.worker.sandbox.create(&spec));
         let container = self.timeline.phase("create", creating).await?;
         Ok(Prepared { request, output, container })
     }

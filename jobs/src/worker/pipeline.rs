@@ -40,7 +40,7 @@ pub(super) async fn run(
     after_this_shape: &CancellationToken,
 ) -> Result<End> {
     let (problem, revision) = attempt.problem().await?;
-    Pipeline { attempt, problem: &problem, revision: &revision, keeper, after_this_shape }.run().await
+    Box::pin(Pipeline { attempt, problem: &problem, revision: &revision, keeper, after_this_shape }.run()).await
 }
 
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ impl<'a> Pipeline<'a> {
             }
             let span = tracing::info_span!("shape", "ncu_service.benchmark.index" = run.benchmark_index);
             let stage = self.stage(run, prepared.take(), pending.get(place + 1), span.clone());
-            let ((front, next), tailed) = beside(stage, behind.take()).await?;
+            let ((front, next), tailed) = Box::pin(beside(stage, behind.take())).await?;
             prepared = next;
             match tailed {
                 None | Some(Tailed::Recorded) => {}
@@ -161,7 +161,7 @@ impl<'a> Pipeline<'a> {
     /// What a shape needs after the GPU, up to its recorded end.
     async fn tail(self, shape_run: ShapeRun<'a>, front: Front) -> Result<Tailed> {
         let (attempt, lease) = (self.attempt, shape_run.lease);
-        let end = match shape_run.tail(front).await {
+        let end = match Box::pin(shape_run.tail(front)).await {
             Ok(Some(end)) => end,
             Ok(None) => return Ok(Tailed::Stopped),
             Err(error) => return self.of_one_shape(lease.benchmark_index, error).map(Tailed::Failed),
@@ -208,13 +208,9 @@ mod tests {
 
     use super::*;
 
-    fn tail(result: Result<Tailed>) -> Option<Tail<'static>> {
-        Some(Box::pin(ready(result)))
-    }
-
     #[tokio::test]
     async fn an_error_of_a_tail_does_not_wait_for_the_capture_beside_it() {
-        let ended = beside(pending::<()>(), tail(Err(Error::LeaseLost))).await;
+        let ended = beside(pending::<()>(), Some(Box::pin(ready(Err(Error::LeaseLost))))).await;
         assert!(matches!(ended, Err(Error::LeaseLost)));
     }
 

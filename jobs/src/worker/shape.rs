@@ -52,7 +52,7 @@ pub(super) struct ShapeRun<'a> {
 #[derive(Debug)]
 pub(super) enum Start {
     /// By a container that was made for it here.
-    Prepared(Prepared),
+    Prepared(Box<Prepared>),
     /// By the container that an earlier holder of the attempt started.
     Adopted {
         /// The engine's id of it.
@@ -67,7 +67,7 @@ pub(super) enum Front {
     Ended(RunEnd),
     /// There is a report to export, check and store.
     Captured {
-        captured: Captured,
+        captured: Box<Captured>,
         exit_code: i32,
         /// What the evaluator found wrong.
         complaint: Option<(ErrorKind, String)>,
@@ -98,7 +98,7 @@ pub(super) async fn prepare<'a>(
     let run = ShapeRun::new(attempt, problem, pending, (folder, origin), stop);
     let prepared = run.prepare_capture().await?;
     run.timeline.note_since("prepare", began_at);
-    Ok((run, Start::Prepared(prepared)))
+    Ok((run, Start::Prepared(Box::new(prepared))))
 }
 
 /// Takes up a shape whose capture an earlier holder of the attempt started.
@@ -148,7 +148,7 @@ impl<'a> ShapeRun<'a> {
         let Some(captured) = self.capture(start).await? else { return Ok(None) };
         match captured.judgement(self) {
             Judgement::Captured { exit_code, error: complaint } => {
-                Ok(Some(Front::Captured { captured, exit_code, complaint }))
+                Ok(Some(Front::Captured { captured: Box::new(captured), exit_code, complaint }))
             }
             Judgement::Ended { state, exit_code, error } => {
                 // A GPU that goes away in mid-capture looks from inside like a submission that fails, and what is printed
@@ -175,7 +175,8 @@ impl<'a> ShapeRun<'a> {
             Err(error) => return Ok(Some(self.without_profile(&captured, State::Failed, Some(exit_code), error))),
         };
         self.tell_phase("export").await;
-        let Some(exported) = self.timeline.phase("export", self.export(&report)).await? else { return Ok(None) };
+        let exporting = Box::pin(self.export(&report));
+        let Some(exported) = self.timeline.phase("export", exporting).await? else { return Ok(None) };
         let exports = match exported {
             Ok(exports) => exports,
             Err(why) => {
@@ -195,7 +196,7 @@ impl<'a> ShapeRun<'a> {
         let gpus = self.worker.gpus.identities().await;
         let (exports, digest) = self.digest(&captured, exports, &gpus).await?;
         self.tell_phase("store").await;
-        let artifact = bundle::store(self, captured, &report, exports, &digest, &gpus, complaint.as_ref()).await?;
+        let artifact = bundle::store(self, *captured, &report, exports, &digest, &gpus, complaint.as_ref()).await?;
         Ok(Some(RunEnd {
             state: State::Succeeded,
             exit_code: Some(exit_code),
