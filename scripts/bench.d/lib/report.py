@@ -1,6 +1,6 @@
 """A report that deflates like a real one: tables of counters under long names, and listings of instructions.
 
-Nothing in it can be opened; it is for measuring what handles reports as bytes. Real ones of one H200 deflated to an eighth.
+Nothing in it can be opened; it is for measuring what handles reports as bytes. Real ones of one H200 deflated to about an eighth.
 """
 
 import random
