@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 
-from client import ENDED, ncu_submit
+from client import ENDED, ncu_client
 from processes import Program, free_port, wait_until
 
 POLL_SECS = 0.2
@@ -69,7 +69,7 @@ class Poller:
     """Polls a job until its end. Whatever is not answered with 2xx is a failed poll: popcorn-cli ends its user's run then."""
 
     def __init__(self, url, cli_id, job):
-        self.service, self.job = ncu_submit.Service(url, cli_id), job
+        self.service, self.job = ncu_client.Service(url, cli_id), job
         self.failed, self.body, self.polls, self.longest_secs = [], {}, 0, 0.0
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
@@ -81,7 +81,7 @@ class Poller:
             try:
                 self.body = self.service.job(self.job)
                 self.polls += 1
-            except (ncu_submit.Refused, OSError, http.client.HTTPException, ValueError) as error:
+            except (ncu_client.Refused, OSError, http.client.HTTPException, ValueError) as error:
                 self.failed.append(f"{time.strftime('%H:%M:%S')} {type(error).__name__} {error} after {time.monotonic() - began:.1f} s")
             self.longest_secs = max(self.longest_secs, time.monotonic() - began)
 

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import zipfile
 
-from client import moment, ncu_submit
+from client import moment, ncu_client
 from northflank import TOKEN, Northflank
 from processes import wait_until
 
@@ -32,13 +32,13 @@ SHAPES = 3
 def submit(host, url, seconds, **fields):
     file = pathlib.Path(host.work, "submission.py")
     file.write_text(SLOW.format(seconds=seconds), encoding="utf-8")
-    return ncu_submit.Service(url, host.cli_id).submit(file, {"leaderboard": "vectoradd_sample", **fields})
+    return ncu_client.Service(url, host.cli_id).submit(file, {"leaderboard": "vectoradd_sample", **fields})
 
 
 def manifests(host, url, body):
     """Of each archive, checked against the published length and its own checksums."""
     found = []
-    service = ncu_submit.Service(url, host.cli_id)
+    service = ncu_client.Service(url, host.cli_id)
     for artifact in body["artifacts"]:
         path = service.fetch(artifact, pathlib.Path(host.work))
         with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive:

@@ -159,7 +159,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--simulated", action="store_true")
     arguments = parser.parse_args()
-    service = client.ncu_submit.Service(os.environ["POPCORN_BREV_PROFILER_URL"], os.environ.get("POPCORN_CLI_ID"))
+    service = client.ncu_client.Service(os.environ["POPCORN_BREV_PROFILER_URL"], os.environ.get("POPCORN_CLI_ID"))
     engine = Engine()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
