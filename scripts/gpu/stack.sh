@@ -11,11 +11,7 @@ start_stack() {
   trap stop_stack EXIT
   trap 'exit 130' INT TERM
   problems=$work/problems
-  if [ -n "${REFERENCE_KERNELS:-}" ]; then
-    python3 "$root/scripts/gpu/problems.py" "$REFERENCE_KERNELS/problems" "$root/docker/dev/problems" "$problems"
-  else
-    cp -r "$root/docker/dev/problems" "$problems"
-  fi
+  python3 "$root/scripts/gpu/problems.py" "$REFERENCE_KERNELS/problems" "$root/docker/dev/problems" "$problems"
   if [ -z "${NCU_SERVICE_DATABASE_URL:-}" ]; then
     NCU_SERVICE_DATABASE_URL=$("$root/scripts/postgres" start)
   fi

@@ -67,7 +67,7 @@ pub struct Manifest<'a> {
     pub streams: &'a BTreeMap<String, StreamStats>,
     /// When the capture's container ran.
     pub container: ContainerTimes,
-    /// When each part of the work began and how long it took, up to the writing of this file, by its beginning.
+    /// What each phase took that is not a step in the container, in order.
     pub phases: &'a [Phase],
     /// How much the container was allowed.
     pub limits: &'a Limits,
@@ -119,8 +119,6 @@ pub struct MeasuredClocks {
 pub struct Phase {
     /// Its name.
     pub name: &'static str,
-    /// Its beginning, in seconds from that of the shape's work.
-    pub start_seconds: f64,
     /// Its wall time, in seconds.
     pub seconds: f64,
 }

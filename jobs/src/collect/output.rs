@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -94,19 +93,6 @@ impl CollectedFile {
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
-    }
-
-    /// Reads some of it, from an offset on, without moving on: as much as there is and `buffer` holds. What is sampled does not
-    /// count as read.
-    pub fn sample(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0;
-        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.file.read_at(rest, offset + filled as u64)? {
-                0 => break,
-                count => filled += count,
-            }
-        }
-        Ok(filled)
     }
 }
 

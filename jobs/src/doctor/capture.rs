@@ -14,7 +14,7 @@ use crate::ids::JobId;
 use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels, Sandbox};
 use crate::worker::hold::{AttemptFolder, FoundFolder};
 use crate::worker::stage::{self, RunFolder};
-use crate::worker::turn::{self, LeftBehind, Progress};
+use crate::worker::turn::{self, LeftBehind};
 use crate::worker::{WorkerConfig, blocking};
 use crate::{Error, Result};
 
@@ -121,12 +121,8 @@ pub(super) async fn run(
         command,
         limit,
     };
-    let (stop, progress) = (CancellationToken::new(), Progress::default());
-    let in_turn = async {
-        let container = sandbox.create(&spec).await?;
-        turn::run(gpus, sandbox, LeftBehind::Spare, &container, &output, &stop, &progress).await
-    };
-    let ran = timeout(TURN_PATIENCE + limit, in_turn).await;
+    let stop = CancellationToken::new();
+    let ran = timeout(TURN_PATIENCE + limit, turn::run(gpus, sandbox, LeftBehind::Spare, &spec, &stop)).await;
     sandbox.remove(&spec.container_name()).await?;
     match ran {
         Ok(ended) => Ok(Ran { ended: ended?, output, _folder: scratch }),

@@ -46,8 +46,8 @@ impl Live {
         self.claims.get(&claim_token)
     }
 
-    /// Whether a container of that claim and shape, made after so many adoptions, is of any use: the shape is not over, and the
-    /// container is its present holder's, prepared or under way, or holds the capture that the present holder took over.
+    /// Whether a container of that claim and shape, made after so many adoptions, is of any use: the shape is under way, and
+    /// the container is its present holder's, or holds the capture that the present holder took over.
     #[must_use]
     pub fn has_container(&self, claim_token: Uuid, benchmark_index: u32, adoption: i32) -> bool {
         self.containers.contains(&(claim_token, benchmark_index, adoption))
@@ -71,8 +71,8 @@ impl Queue {
         let rows = sqlx::query!(
             r#"SELECT job.id, job.claim_token AS "claim_token!", job.run_token AS "run_token!", job.adoption,
                       job.lease_until < now() AS "is_expired!",
-                      run.benchmark_index AS "benchmark_index?", CASE WHEN run.state = 'running' THEN run.adoption END AS "started_by?"
-               FROM jobs job LEFT JOIN runs run ON run.job_id = job.id AND run.state IN ('queued', 'running')
+                      run.benchmark_index AS "benchmark_index?", run.adoption AS "started_by?"
+               FROM jobs job LEFT JOIN runs run ON run.job_id = job.id AND run.state = 'running'
                WHERE job.state = 'running'"#
         )
         .fetch_all(&self.pool)

@@ -76,17 +76,6 @@ impl Ended {
     }
 }
 
-/// A container that was made and not started.
-#[derive(Debug)]
-pub struct Created {
-    /// The engine's id of it.
-    pub(super) id: String,
-    /// Its name, which says whose it is.
-    pub name: String,
-    /// How long its program may run.
-    pub(super) limit: Duration,
-}
-
 /// A container that exists.
 pub(super) struct Container<'a> {
     engine: &'a Engine,
@@ -94,16 +83,17 @@ pub(super) struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Makes one, without starting it; returns its id.
-    pub(super) async fn create(engine: &Engine, name: &str, body: ContainerCreateBody) -> Result<String> {
-        match try_create(engine, name, body.clone()).await {
+    /// Makes it, without starting it.
+    pub(super) async fn create(engine: &'a Engine, name: &str, body: ContainerCreateBody) -> Result<Self> {
+        let created = match try_create(engine, name, body.clone()).await {
             // The name is this holder's alone: it is an earlier try of its own, whose answer was lost.
             Err(error) if has_status(&error, 409) => {
                 engine.remove(name).await?;
                 try_create(engine, name, body).await
             }
             other => other,
-        }
+        };
+        Ok(Self { engine, id: created? })
     }
 
     /// One that is there already.
@@ -118,13 +108,11 @@ impl<'a> Container<'a> {
         output_limits: UsageLimits,
         limit: Duration,
         cancel: &CancellationToken,
-        on_start: impl FnOnce(),
     ) -> Result<Ended> {
         if cancel.is_cancelled() {
             return Ok(Ended::before_it_started());
         }
         self.start().await?;
-        on_start();
         self.watch(output, output_limits, limit, limit, cancel).await
     }
 
@@ -185,6 +173,11 @@ impl<'a> Container<'a> {
             ended_at,
             log_tail: self.log_tail().await?,
         })
+    }
+
+    /// Removes it, running or not.
+    pub(super) async fn remove(self) -> Result<()> {
+        self.engine.remove(&self.id).await
     }
 
     async fn start(&self) -> Result<()> {

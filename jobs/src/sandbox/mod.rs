@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use config::{ContainerLimits, ContainerUser, SandboxConfig};
-pub use container::{Created, Ended, How, could_not_kill};
+pub use container::{Ended, How, could_not_kill};
 pub use gpu::GpuAccess;
 pub use mounts::HostMount;
 pub use seccomp::Seccomp;
@@ -149,9 +149,8 @@ impl Sandbox {
     /// Runs one container to its end: its own, its time limit, its output limit, or a cancel. Whichever it is, the
     /// container is gone when this returns `Ok`. After an error a container may be left; [`Self::leftovers`] finds it.
     pub async fn run(&self, spec: &ContainerSpec<'_>, cancel: &CancellationToken) -> Result<Ended> {
-        let created = self.create(spec).await?;
-        let ended = self.run_created(&created, spec.output, cancel, || ()).await;
-        let removed = self.remove(&created.id).await;
+        let (container, ended) = self.start(spec, cancel).await?;
+        let removed = container.remove().await;
         match (ended, removed) {
             (Ok(ended), Ok(())) => Ok(ended),
             (Err(error), Ok(())) | (Ok(_), Err(error)) => Err(error),
@@ -162,25 +161,21 @@ impl Sandbox {
         }
     }
 
-    /// Makes a container without starting it: it holds no memory and no GPU.
-    pub async fn create(&self, spec: &ContainerSpec<'_>) -> Result<Created> {
-        let body = restrictions::container(&self.config, spec, self.engine.cpus());
-        let name = spec.container_name();
-        let id = Container::create(&self.engine, &name, body).await?;
-        Ok(Created { id, name, limit: spec.limit })
+    /// The same, and the container stays when it has ended, with what the engine knows of its end. Dropping the future leaves
+    /// it running.
+    pub async fn run_and_keep(&self, spec: &ContainerSpec<'_>, cancel: &CancellationToken) -> Result<Ended> {
+        self.start(spec, cancel).await?.1
     }
 
-    /// Starts a container that was made and sees it to its end, as [`Self::run`] does. It stays when it has ended, with what the
-    /// engine knows of its end. `on_start` is called once it runs. Dropping the future leaves it running.
-    pub async fn run_created(
+    async fn start(
         &self,
-        created: &Created,
-        output: &OutputDir,
+        spec: &ContainerSpec<'_>,
         cancel: &CancellationToken,
-        on_start: impl FnOnce(),
-    ) -> Result<Ended> {
-        let container = Container::existing(&self.engine, &created.id);
-        container.run_to_end(output, self.config.limits.output(), created.limit, cancel, on_start).await
+    ) -> Result<(Container<'_>, Result<Ended>)> {
+        let body = restrictions::container(&self.config, spec, self.engine.cpus());
+        let container = Container::create(&self.engine, &spec.container_name(), body).await?;
+        let ended = container.run_to_end(spec.output, self.config.limits.output(), spec.limit, cancel).await;
+        Ok((container, ended))
     }
 
     /// Sees a container to its end that was started before, as if it had been started now: within the same limits, of which

@@ -1,4 +1,4 @@
-//! One attempt at one job, under a lease: how it begins, how it ends, and what that leaves to others.
+//! One attempt at one job: its shapes in order, under a lease.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::adopt::Inherited;
 use super::hold::AttemptFolder;
 use super::lease::{LeaseKeeper, Stop};
 use super::persist::persist;
-use super::{Worker, blocking, pipeline, stage, sweep};
+use super::{Worker, blocking, shape, stage, sweep};
 use crate::problems::{Catalog, Problem, Revision};
 use crate::queue::{Claim, PendingRun, State};
 use crate::sandbox::{Leftover, Role};
@@ -34,7 +34,7 @@ pub struct Leave {
 }
 
 /// How an attempt ended, when no fault ended it.
-pub(super) enum End {
+enum End {
     /// Every shape is over.
     Done,
     /// The worker stops; what is left is for the next one.
@@ -99,7 +99,7 @@ async fn to_its_end(
         Ok(attempt) => {
             // To let go of an attempt is to drop it where it is, as a death of the process would: an adopter copes with that.
             let end = tokio::select! {
-                end = pipeline::run(&attempt, &keeper, &leave.after_this_shape) => end,
+                end = attempt.shapes(&keeper, &leave.after_this_shape) => end,
                 () = keeper.lost() => Ok(End::Stopped(Stop::LeaseLost)),
                 () = leave.hand_over.cancelled() => Ok(End::HandedOver),
             };
@@ -216,9 +216,46 @@ impl<'a> Attempt<'a> {
         Ok(Self { worker, claim, catalog, folder, captures })
     }
 
-    /// The capture of a shape that an earlier holder started, done or under way.
-    pub(super) fn capture_of(&self, run: &PendingRun) -> Option<&Leftover> {
-        self.captures.iter().find(|container| holds_capture(container, run))
+    async fn shapes(&self, keeper: &LeaseKeeper, after_this_shape: &CancellationToken) -> Result<End> {
+        let (problem, revision) = self.problem().await?;
+        let mut fault = None;
+        for pending in &self.claim.pending {
+            if let Some(stop) = keeper.stopped() {
+                return Ok(End::Stopped(stop));
+            }
+            let capture = self.captures.iter().find(|container| holds_capture(container, pending));
+            if capture.is_none() && after_this_shape.is_cancelled() {
+                return fault.map_or(Ok(End::Drained), Err);
+            }
+            let benchmark_index = pending.benchmark_index;
+            let run = self.claim.lease_of(benchmark_index);
+            if capture.is_none() {
+                persist("starting a shape", || self.worker.queue.start_run(run)).await?;
+            }
+            let span = tracing::info_span!("shape", "ncu_service.benchmark.index" = benchmark_index);
+            let profile = shape::profile(self, &problem, &revision, pending, capture, keeper.cancelled());
+            let end = match Box::pin(profile.instrument(span)).await {
+                Ok(Some(end)) => end,
+                // Its container was ended for the keeper.
+                Ok(None) => return Ok(End::Stopped(keeper.stopped().unwrap_or(Stop::LeaseLost))),
+                // The trouble may be this shape's alone, so the others get their turn before the attempt counts as lost.
+                Err(error @ Error::Capture(_)) => {
+                    tracing::warn!(job = %self.claim.id, benchmark = benchmark_index, %error, "a shape failed on our side");
+                    fault.get_or_insert(error);
+                    // What it left stays: nothing has shown that the lease is still ours.
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            tracing::info!(job = %self.claim.id, benchmark = benchmark_index, state = end.state.as_str(), error = end.error.as_ref().map(|(_, why)| why), "shape ended");
+            // An archive whose run is refused here stays in the store: the write may have gone through before the connection
+            // broke, so the object may be a published one.
+            persist("ending a shape", || self.worker.queue.finish_run(run, &end)).await?;
+            metrics().shape_ended(end.state.as_str(), end.error.as_ref().map(|(kind, _)| kind.as_str()));
+            // Not before: until the end is recorded, an adopter needs what there is, and it may have it already.
+            self.clear(benchmark_index).await;
+        }
+        fault.map_or(Ok(End::Done), Err)
     }
 
     /// Where a shape's files lie.
@@ -227,7 +264,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Removes what a shape needs no more. What cannot be removed now is swept later.
-    pub(super) async fn clear(&self, benchmark_index: u32) {
+    async fn clear(&self, benchmark_index: u32) {
         let containers = async {
             for container in self.worker.sandbox.leftovers_of(self.claim.claim_token).await? {
                 if container.labels.is_some_and(|labels| labels.benchmark == benchmark_index) {
@@ -249,7 +286,7 @@ impl<'a> Attempt<'a> {
 
     /// The problem as the attempt found it at its beginning, with the checkout's revision. It was there when the job was queued,
     /// so its absence is the operator's doing.
-    pub(super) async fn problem(&self) -> Result<(Arc<Problem>, Revision)> {
+    async fn problem(&self) -> Result<(Arc<Problem>, Revision)> {
         let (catalog, folder) = (Arc::clone(&self.catalog), self.claim.problem_dir.clone());
         blocking(move || {
             let problem = catalog.problem(&folder);

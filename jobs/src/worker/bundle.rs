@@ -34,7 +34,7 @@ pub(super) async fn store(
     let outcome = captured.outcome.unwrap_or_default();
     let spec = run.shape.spec();
     let summary = exports.summary;
-    let (phases, limits_hit) = (run.timeline.phases(), provenance::limits_hit(&outcome));
+    let (phases, limits_hit) = (provenance::phases(run, &captured.ended), provenance::limits_hit(&outcome));
     let manifest = Manifest {
         schema: Manifest::SCHEMA,
         service: Manifest::SERVICE,

@@ -2,19 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
-use chrono::Utc;
 use ncu_runner::protocol::{self, CaptureRequest, Outcome, Request};
 use opentelemetry::KeyValue;
 
 use super::judge::Evidence;
-use super::persist::persist;
-use super::shape::{RUNNER_GRACE, ShapeRun, Start};
+use super::shape::{RUNNER_GRACE, ShapeRun};
 use super::turn::{self, LeftBehind};
 use super::{Worker, blocking, tail};
 use crate::capture::command::CaptureCommand;
 use crate::collect::{CollectError, CollectedFile, OutputDir};
 use crate::queue::Claim;
-use crate::sandbox::{ContainerSpec, Created, Ended, How, Inputs, Labels};
+use crate::sandbox::{ContainerSpec, Ended, How, Inputs, Labels, Leftover};
 use crate::telemetry::{metrics, past_span, phase};
 use crate::{Error, Result};
 
@@ -24,14 +22,6 @@ const MAX_OUTCOME_BYTES: u64 = 1 << 20;
 pub(super) const MAX_LAUNCHES_BYTES: u64 = 32 << 20;
 /// What the file of a cut stream may hold beyond the limit: the line that marks the cut.
 const CUT_MARK_BYTES: u64 = 4096;
-
-/// A capture whose container is made and waits for its turn.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    request: CaptureRequest,
-    output: OutputDir,
-    container: Created,
-}
 
 /// A capture whose container has ended.
 #[derive(Debug)]
@@ -51,24 +41,22 @@ pub(super) struct Captured {
 impl ShapeRun<'_> {
     /// Runs the capture, or waits for one that an earlier holder of the attempt started. `None` when it was stopped for the
     /// attempt's sake.
-    pub(super) async fn capture(&self, start: Start) -> Result<Option<Captured>> {
-        phase("capture", self.captured(start)).await
+    pub(super) async fn capture(&self, adopted: Option<&Leftover>) -> Result<Option<Captured>> {
+        phase("capture", self.captured(adopted)).await
     }
 
-    async fn captured(&self, start: Start) -> Result<Option<Captured>> {
-        let is_adopted = matches!(start, Start::Adopted { .. });
-        let (request, output, ended) = match start {
-            Start::Adopted { container_id } => self.rejoin_capture(&container_id).await?,
-            Start::Prepared(prepared) => self.run_capture(*prepared).await?,
+    async fn captured(&self, adopted: Option<&Leftover>) -> Result<Option<Captured>> {
+        let (request, output, ended) = match adopted {
+            Some(container) => self.rejoin_capture(container).await?,
+            None => Box::pin(self.run_capture()).await?,
         };
         if ended.how == How::Cancelled {
             return Ok(None);
         }
-        let collecting = self.collect(request, output, ended);
-        let captured = self.timeline.phase("collect", collecting).await?;
+        let captured = self.collect(request, output, ended).await?;
         self.trace(&captured);
         let just_ended = matches!(captured.ended.how, How::Exited { oom_killed: false, .. });
-        if is_adopted && captured.outcome.is_none() && just_ended {
+        if adopted.is_some() && captured.outcome.is_none() && just_ended {
             // It may have ended while no worker was there, and nobody saw why. It may have gone down with the host or the
             // engine, and then the submission is not to blame.
             return Err(Error::Capture("the capture that was adopted ended without an outcome".to_owned()));
@@ -78,8 +66,7 @@ impl ShapeRun<'_> {
 
     /// The container and the steps in it are told when it is over: whoever started it may be gone.
     fn trace(&self, captured: &Captured) {
-        let (ended, steps) = (&captured.ended, captured.outcome.as_ref().map_or(&[][..], |outcome| &outcome.steps));
-        self.timeline.note_container(ended, steps);
+        let (ended, steps) = (&captured.ended, captured.outcome.iter().flat_map(|outcome| &outcome.steps));
         let took = (ended.ended_at - ended.started_at).to_std().unwrap_or_default();
         for gpu in self.worker.gpus.addresses() {
             metrics().gpu_was_busy(&gpu, took);
@@ -101,8 +88,7 @@ impl ShapeRun<'_> {
         }
     }
 
-    /// Writes what the container reads, and makes it without starting it.
-    pub(super) async fn prepare_capture(&self) -> Result<Prepared> {
+    async fn run_capture(&self) -> Result<(CaptureRequest, OutputDir, Ended)> {
         let request = self.capture_request();
         let (input, output) = {
             let (folder, user, source) =
@@ -121,36 +107,17 @@ impl ShapeRun<'_> {
             command: Vec::new(),
             limit: container_limit(&request),
         };
-        // The engine's client makes a large future of it.
-        let creating = Box::pin(self.worker.sandbox.create(&spec));
-        let container = self.timeline.phase("create", creating).await?;
-        Ok(Prepared { request, output, container })
-    }
-
-    async fn run_capture(&self, prepared: Prepared) -> Result<(CaptureRequest, OutputDir, Ended)> {
-        let Prepared { request, output, container } = prepared;
-        persist("starting a shape", || self.worker.queue.start_run(self.lease)).await?;
-        self.note_made_with().await;
-        let (worker, waits_from) = (self.worker, Utc::now());
+        let worker = self.worker;
         let left_behind = LeftBehind::Ask(&worker.queue);
-        let turn =
-            turn::run(&worker.gpus, &worker.sandbox, left_behind, &container, &output, self.stop, &self.progress);
-        let ran = tokio::select! {
-            ran = Box::pin(turn) => ran,
+        let ended = tokio::select! {
+            ended = Box::pin(turn::run(&worker.gpus, &worker.sandbox, left_behind, &spec, self.stop)) => ended?,
             never = self.follow(&output) => match never {},
         };
-        if let Some(turn_at) = self.progress.turn_at() {
-            self.timeline.note("gpu_wait", waits_from, turn_at);
-            if let Ok(ended) = &ran {
-                self.timeline.note("start", turn_at, ended.started_at);
-            }
-        }
-        Ok((request, output, ran?))
+        Ok((request, output, ended))
     }
 
     /// The request and its limits are what the container was started with, whatever this worker is told by now.
-    async fn rejoin_capture(&self, container_id: &str) -> Result<(CaptureRequest, OutputDir, Ended)> {
-        self.progress.note_start();
+    async fn rejoin_capture(&self, container: &Leftover) -> Result<(CaptureRequest, OutputDir, Ended)> {
         let folder = self.folder.clone();
         let (request, output) =
             blocking(move || Ok((folder.capture_request()?, folder.reopen_capture_output()?))).await?;
@@ -158,8 +125,9 @@ impl ShapeRun<'_> {
             return Err(Error::Internal("a capture was told to export".to_owned()));
         };
         let (worker, limit) = (self.worker, container_limit(&request));
+        let id = &container.container_id;
         let ended = tokio::select! {
-            ended = Box::pin(turn::rejoin(&worker.gpus, &worker.sandbox, container_id, &output, limit, self.stop)) => ended?,
+            ended = Box::pin(turn::rejoin(&worker.gpus, &worker.sandbox, id, &output, limit, self.stop)) => ended?,
             never = self.follow(&output) => match never {},
         };
         Ok((request, output, ended))

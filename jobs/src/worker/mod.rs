@@ -20,7 +20,6 @@ mod judge;
 mod lease;
 mod orders;
 mod persist;
-mod pipeline;
 mod progress;
 mod provenance;
 mod readiness;
@@ -29,7 +28,6 @@ mod shape;
 pub(crate) mod stage;
 mod sweep;
 mod tail;
-mod timeline;
 pub(crate) mod turn;
 mod wakeup;
 

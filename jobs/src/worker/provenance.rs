@@ -3,8 +3,24 @@
 use ncu_runner::protocol::{self, Outcome};
 
 use super::WorkerConfig;
-use crate::artifacts::manifest::Limits;
+use super::shape::ShapeRun;
+use crate::artifacts::manifest::{Limits, Phase};
 use crate::problems::Problem;
+use crate::sandbox::Ended;
+
+/// What a run took outside of the steps in its container.
+pub(super) fn phases(run: &ShapeRun<'_>, ended: &Ended) -> Vec<Phase> {
+    let seconds = |from: chrono::DateTime<chrono::Utc>, to: chrono::DateTime<chrono::Utc>| {
+        // Two clocks may differ by a little, and an interval of the past is none.
+        (to - from).to_std().unwrap_or_default().as_secs_f64()
+    };
+    let exported_at = chrono::Utc::now();
+    vec![
+        Phase { name: "gpu_wait", seconds: seconds(run.origin.began_at, ended.started_at) },
+        Phase { name: "container", seconds: seconds(ended.started_at, ended.ended_at) },
+        Phase { name: "export", seconds: seconds(ended.ended_at, exported_at) },
+    ]
+}
 
 /// What a capture's container is allowed.
 pub(super) fn limits(config: &WorkerConfig, problem: &Problem) -> Limits {

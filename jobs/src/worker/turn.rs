@@ -1,16 +1,14 @@
 //! A container in its turn on the GPU: one capture a GPU on this host, on a GPU that is fit for it.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::collect::OutputDir;
 use crate::gpu::{Gpus, Turn};
 use crate::queue::Queue;
-use crate::sandbox::{self, Created, Ended, Found, Sandbox};
+use crate::sandbox::{self, ContainerSpec, Ended, Found, Sandbox};
 use crate::telemetry::phase;
 use crate::{Error, Result};
 
@@ -26,52 +24,21 @@ pub(crate) enum LeftBehind<'a> {
     Spare,
 }
 
-/// How far a container has got, for whoever works beside it.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    turn_at: OnceLock<DateTime<Utc>>,
-    started: CancellationToken,
-}
-
-impl Progress {
-    /// When it got the GPU; `None` before that, and where an earlier holder of the attempt saw to that.
-    pub(crate) fn turn_at(&self) -> Option<DateTime<Utc>> {
-        self.turn_at.get().copied()
-    }
-
-    /// Returns when it has been started.
-    pub(crate) async fn started(&self) {
-        self.started.cancelled().await;
-    }
-
-    fn note_turn(&self) {
-        // It has one turn.
-        let _ = self.turn_at.set(Utc::now());
-    }
-
-    /// Of a container that runs already.
-    pub(crate) fn note_start(&self) {
-        self.started.cancel();
-    }
-}
-
-/// Waits for the GPU, makes sure of it, and runs a container that was made for it. The turn lasts as long as the container
-/// runs: its making, the export and the rest need no GPU. The container stays when it has ended.
+/// Waits for the GPU, makes sure of it, and runs a container that gets it. The turn lasts as long as the container runs: the
+/// export and the rest need no GPU. The container stays when it has ended.
 pub(crate) async fn run(
     gpus: &Gpus,
     sandbox: &Sandbox,
     left_behind: LeftBehind<'_>,
-    container: &Created,
-    output: &OutputDir,
+    spec: &ContainerSpec<'_>,
     stop: &CancellationToken,
-    progress: &Progress,
 ) -> Result<Ended> {
     let waited = phase("gpu_wait", take_turn(gpus, sandbox, left_behind, stop)).await?;
     let Some(mut turn) = waited else { return Ok(Ended::before_it_started()) };
-    progress.note_turn();
-    turn.note(&container.name)?;
-    let ran = sandbox.run_created(container, output, stop, || progress.note_start()).await;
-    end(gpus, sandbox, &container.name, Some(turn), ran).await
+    let name = spec.container_name();
+    turn.note(&name)?;
+    let ran = sandbox.run_and_keep(spec, stop).await;
+    end(gpus, sandbox, &name, Some(turn), ran).await
 }
 
 /// The turn on a GPU that is free and well; `None` when `stop` came first.
@@ -200,7 +167,7 @@ mod tests {
     use super::*;
     use crate::gpu::GpuConfig;
     use crate::ids::JobId;
-    use crate::sandbox::{ContainerSpec, GpuAccess, Inputs, Labels, fake_engine};
+    use crate::sandbox::{GpuAccess, Inputs, Labels, fake_engine};
 
     /// Runs a container that outlives its limit, on an engine that is silent where it is told to; the error, and why the
     /// GPU is in quarantine.
@@ -223,14 +190,11 @@ mod tests {
             limit: Duration::from_millis(10),
         };
         let go_on = CancellationToken::new();
-        let container = sandbox.create(&spec).await.unwrap();
-        let progress = Progress::default();
-        let run = || run(&gpus, &sandbox, LeftBehind::Spare, &container, &output, &go_on, &progress);
-        let error = run().await.unwrap_err();
+        let error = run(&gpus, &sandbox, LeftBehind::Spare, &spec, &go_on).await.unwrap_err();
         let quarantine = gpus.quarantine().unwrap().map(|quarantine| quarantine.reason);
         if let Some(reason) = &quarantine {
             assert!(reason.contains(&spec.container_name()), "{reason}");
-            let next = run().await.unwrap_err();
+            let next = run(&gpus, &sandbox, LeftBehind::Spare, &spec, &go_on).await.unwrap_err();
             assert!(next.to_string().contains("is in quarantine"), "{next}");
         }
         let mut turn = gpus.turn(&go_on).await.unwrap().unwrap();

@@ -8,7 +8,6 @@ mod engine;
 mod faults;
 mod harness;
 mod own_jobs;
-mod pipeline;
 mod secrets;
 mod telemetry;
 mod verdicts;
@@ -90,6 +89,8 @@ async fn every_shape_becomes_a_zip_that_holds_what_clients_extract() {
         let digest = std::process::Command::new("sha256sum").arg(source).output().unwrap();
         let digest = String::from_utf8(digest.stdout).unwrap();
         assert_eq!(evaluator.unwrap()["sha256"].as_str(), digest.split(' ').next());
+        let phases = manifest["phases"].as_array().unwrap().iter().map(|phase| phase["name"].as_str().unwrap());
+        assert_eq!(phases.collect::<Vec<_>>(), ["gpu_wait", "container", "export"]);
         assert!(manifest["measured_clocks"]["sm"]["max_mhz"].as_f64().unwrap() > 0.0, "{manifest}");
         assert_eq!((&manifest["limits_hit"], &manifest["gpus"]), (&json!([]), &json!([])), "no GPU, and no limit met");
         assert_eq!((&manifest["clock_control"], &manifest["warm_calls"]), (&"base".into(), &0.into()));

@@ -66,9 +66,6 @@ async fn a_job_is_one_trace_from_the_clients_request_to_the_stored_archive() {
         ("container", "capture"),
         ("overview", "capture"),
         ("ncu", "capture"),
-        ("collect", "capture"),
-        ("create", "shape"),
-        ("take_report", "shape"),
         ("export", "shape"),
         ("zip", "shape"),
         ("store", "shape"),
@@ -122,14 +119,10 @@ const TOLD_OF_A_KILL: &str = "\
          ├─ capture
          │  ├─ container
          │  ├─ overview
-         │  ├─ ncu
-         │  └─ collect
-         ├─ take_report
+         │  └─ ncu
          ├─ export
          ├─ zip
          └─ store
-(not told)
-└─ create
 (not told)
 └─ gpu_wait
 ";

@@ -40,11 +40,10 @@ impl Bench {
             limit,
         };
         let cancel = CancellationToken::new();
-        let container = self.sandbox.create(&spec).await.unwrap();
         tokio::select! {
             biased;
             read = started.read_u8() => drop(read.unwrap()),
-            ended = self.sandbox.run_created(&container, &self.output, &cancel, || ()) => panic!("{ended:?}"),
+            ended = self.sandbox.run_and_keep(&spec, &cancel) => panic!("{ended:?}"),
         }
     }
 
