@@ -1,12 +1,11 @@
 """A Postgres of the run's own, whose writes wait for the disk as in production."""
 
 import glob
-import json
 import os
 import shutil
 import subprocess
 
-from processes import Trouble, free_port, run
+from processes import Trouble, free_port, rows, run
 
 
 class Postgres:
@@ -50,5 +49,4 @@ class Postgres:
 
     def rows(self, query):
         """The rows of a query, each as a dictionary."""
-        text = self.execute(f"SELECT coalesce(json_agg(row_to_json(found)), '[]') FROM ({query}) found")
-        return json.loads(text)
+        return rows(self.execute, query)

@@ -1,12 +1,14 @@
 """Programs of a run: started with a log of their own, signalled, and gone at its end."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 
 class Trouble(Exception):
@@ -23,6 +25,19 @@ def run(*command, timeout_secs=120, **options):
     if done.returncode != 0:
         raise Trouble(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-600:]}")
     return done.stdout
+
+
+def rows(execute, query):
+    """The rows of a query, each as a dictionary; `execute` runs SQL with psql and returns what that prints."""
+    return json.loads(execute(f"SELECT coalesce(json_agg(row_to_json(found)), '[]') FROM ({query}) found"))
+
+
+def health(url):
+    """What an API says of itself; empty where it does not answer."""
+    with contextlib.suppress(OSError, ValueError):
+        with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+            return json.load(answer)
+    return {}
 
 
 def free_port():

@@ -1,13 +1,11 @@
 """The service that is attacked: an API, workers with pretended GPUs of their own, a Postgres, a KernelBot that knows one id."""
 
 import contextlib
-import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
-import urllib.request
 import uuid
 
 import kernelbot
@@ -15,7 +13,9 @@ from processes import (
     Program,
     Trouble,
     free_port,
+    health,
     plain_environment,
+    rows,
     run,
     say,
     wait_until,
@@ -138,15 +138,11 @@ class Service:
             task.write_text(text)
 
     def health(self):
-        with contextlib.suppress(OSError, ValueError):
-            with urllib.request.urlopen(f"{self.url}/health", timeout=10) as answer:
-                return json.load(answer)
-        return {}
+        return health(self.url)
 
     def rows(self, query):
         """The rows of a query, each as a dictionary."""
-        query = f"SELECT coalesce(json_agg(row_to_json(found)), '[]') FROM ({query}) found"
-        return json.loads(run("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", self.database, "-c", query, timeout_secs=20))
+        return rows(lambda sql: run("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", self.database, "-c", sql, timeout_secs=20), query)
 
     def containers(self):
         """Names of the containers of this service, whatever their state."""

@@ -2,17 +2,15 @@
 
 import contextlib
 import getpass
-import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
-import urllib.request
 import uuid
 
 import kernelbot
-from processes import Program, Trouble, free_port, plain_environment, run, say, wait_until
+from processes import Program, Trouble, free_port, health, plain_environment, rows, run, say, wait_until
 from public import Poller, Proxy
 from units import Units
 
@@ -199,15 +197,11 @@ class Host:
         return dict(line.split("=", 1) for line in text.splitlines())["commit"]
 
     def health(self):
-        with contextlib.suppress(OSError, ValueError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.api_port}/health", timeout=10) as answer:
-                return json.load(answer)
-        return {}
+        return health(f"http://127.0.0.1:{self.api_port}")
 
     def rows(self, query):
         """The rows of a query, each as a dictionary."""
-        query = f"SELECT coalesce(json_agg(row_to_json(found)), '[]') FROM ({query}) found"
-        return json.loads(run("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", self.database, "-c", query, timeout_secs=20))
+        return rows(lambda sql: run("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", self.database, "-c", sql, timeout_secs=20), query)
 
     def captures(self, job):
         """Ids of the captures of a job that run now."""

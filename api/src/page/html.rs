@@ -1,7 +1,5 @@
 //! The page's HTML. Everything in it goes through `maud`, which escapes: names of leaderboards and files are what clients sent.
 
-use std::sync::LazyLock;
-
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use jobs::queue::{EndedLine, OwnJob, OwnShape, RunningLine, State, WorkerLine};
 use maud::{DOCTYPE, Markup, html};
@@ -9,27 +7,9 @@ use maud::{DOCTYPE, Markup, html};
 use super::assets::{SCRIPT, STYLE};
 use super::board::Look;
 use super::visitor::{SESSION_LIFETIME, Visitor};
-use crate::app;
 
 /// Earlier jobs that a job offers for a comparison.
 const MAX_COMPARED: usize = 8;
-
-/// What can be had of a job besides its archives.
-struct Offers {
-    report: bool,
-    comparison: bool,
-    files: bool,
-}
-
-static OFFERS: LazyLock<Offers> = LazyLock::new(|| {
-    let routes = app::routes();
-    let has = |path: &str| routes.iter().any(|(route, _)| *route == path);
-    Offers {
-        report: has("/jobs/{id}/report"),
-        comparison: has("/jobs/{id}/compare/{other}"),
-        files: has("/jobs/{id}/artifacts/{name}/{*entry}"),
-    }
-});
 
 /// What a visitor is shown below the queue.
 pub enum Own<'a> {
@@ -285,9 +265,9 @@ fn own_job(visitor: &Visitor, job: &OwnJob, older: &[OwnJob]) -> Markup {
         ul.shapes { @for shape in &job.shapes { li { (own_shape(&id.to_string(), shape)) } } }
         p.actions {
             a href={ "/jobs/" (id) } { "JSON" }
-            @if OFFERS.report && has_archives { " " a href={ "/jobs/" (id) "/report" } { "Report" } }
+            @if has_archives { " " a href={ "/jobs/" (id) "/report" } { "Report" } }
         }
-        @if OFFERS.comparison && has_archives { (comparisons(job, older)) }
+        @if has_archives { (comparisons(job, older)) }
         @if is_open && !job.is_cancelled {
             form method="post" action={ "/jobs/" (id) "/cancel" } {
                 (token(visitor))
@@ -311,7 +291,7 @@ fn own_shape(id: &str, shape: &OwnShape) -> Markup {
         @match &shape.archive {
             Some((name, bytes)) => {
                 a href={ "/jobs/" (id) "/artifacts/" (name) } { "Archive" } " " small { (size(*bytes)) }
-                @if OFFERS.files { " " a href={ "/jobs/" (id) "/artifacts/" (name) "/ncu-details.txt" } { "Text" } }
+                " " a href={ "/jobs/" (id) "/artifacts/" (name) "/ncu-details.txt" } { "Text" }
             }
             None => small { (shape.state.as_str().replace('_', " ")) },
         }

@@ -7,7 +7,7 @@ use jobs::queue::{RunEnd, State};
 use reqwest::{Method, StatusCode};
 
 use crate::reports;
-use crate::support::{Answer, Form, Service, send};
+use crate::support::{Answer, Form, Service, run_end, send};
 
 pub const NAME: &str = "profile.0-n-32-batch-20-cond-1.zip";
 
@@ -49,16 +49,9 @@ pub async fn profile_next(service: &Service) -> (String, Vec<u8>) {
     let run = claim.lease_of(0);
     service.queue.start_run(run).await.unwrap();
     let end = RunEnd {
-        state: State::Succeeded,
-        exit_code: Some(0),
-        error: None,
-        output_tail: None,
-        simulated: false,
-        clock_control: None,
-        launches: Vec::new(),
-        coverage: None,
         digest: Some(Box::new(reports::digest(&claim.id.to_string(), 0))),
         artifact: Some((NAME.to_owned(), stored)),
+        ..run_end(State::Succeeded)
     };
     service.queue.finish_run(run, &end).await.unwrap();
     service.queue.finish(claim.id, claim.token).await.unwrap();

@@ -7,7 +7,7 @@ use jobs::queue::{ClockControl, RunEnd, State, StoredArtifact};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::{Answer, Form, Service, send};
+use crate::support::{Answer, Form, Service, run_end, send};
 
 const CSV: &str = include_str!("../../../jobs/tests/fixtures/h200-qr_v2-0/ncu-details.csv");
 
@@ -34,16 +34,11 @@ async fn reported(service: &Service, cli_id: &str, change: impl Fn(&mut Digest))
         change(&mut made);
         let stored = StoredArtifact { path: format!("p/{id}/{}", pending.benchmark_index), bytes: 7, sha256: [1; 32] };
         let end = RunEnd {
-            state: State::Succeeded,
-            exit_code: Some(0),
-            error: None,
-            output_tail: None,
-            simulated: false,
             clock_control: Some(ClockControl::Base),
-            launches: Vec::new(),
             coverage: Some(1.0),
             digest: Some(Box::new(made)),
             artifact: Some((pending.shape.artifact_name(pending.benchmark_index), stored)),
+            ..run_end(State::Succeeded)
         };
         service.queue.finish_run(run, &end).await.unwrap();
         // A write that may not have gone through is made again.

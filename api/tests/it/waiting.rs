@@ -8,7 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{Form, Service};
+use crate::support::{Form, Service, run_end};
 
 const LEASE: Duration = Duration::from_mins(1);
 /// Longer than any of these tests may wait for what happens at once.
@@ -29,16 +29,9 @@ async fn fail_shape(service: &Service, claim: &Claim, index: u32) {
     let run = claim.lease_of(index);
     service.queue.start_run(run).await.unwrap();
     let end = RunEnd {
-        state: State::Failed,
-        exit_code: Some(1),
         error: Some((jobs::queue::ErrorKind::Submission, "It does not compile.".to_owned())),
         output_tail: Some("first line\nid: 7\ndata: forged\n\n".to_owned()),
-        simulated: false,
-        clock_control: None,
-        launches: Vec::new(),
-        coverage: None,
-        digest: None,
-        artifact: None,
+        ..run_end(State::Failed)
     };
     service.queue.finish_run(run, &end).await.unwrap();
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobs::config::Reader;
-use jobs::queue::Queue;
+use jobs::queue::{Queue, RunEnd, State};
 use ncu_api::app::{self, App};
 use ncu_api::config::Config;
 use ncu_api::serve::{self, Limits};
@@ -42,6 +42,22 @@ pub struct Service {
     pub stop: Option<oneshot::Sender<()>>,
     pub served: tokio::task::JoinHandle<()>,
     http: reqwest::Client,
+}
+
+/// How a shape ends, with nothing to say of it.
+pub fn run_end(state: State) -> RunEnd {
+    RunEnd {
+        state,
+        exit_code: Some(i32::from(state != State::Succeeded)),
+        error: None,
+        output_tail: None,
+        simulated: false,
+        clock_control: None,
+        launches: Vec::new(),
+        coverage: None,
+        digest: None,
+        artifact: None,
+    }
 }
 
 /// An answer, read to its end.
